@@ -1,0 +1,39 @@
+# The words of this project; CI uses the same ones.
+
+# A shell in every case: make may look up a lone command in the PATH from before the line below.
+SHELL := /bin/bash
+export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/sbin:/usr/sbin:/sbin
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench
+
+help:
+	@echo 'make demo            build Pitwheel and see it at work'
+	@echo 'make test            run all tests on a Postgres of their own'
+	@echo 'make check           formatting, lints, docs, licences, unused dependencies'
+	@echo 'make bench CASE=...  measure; CASE is passed on to the bench program'
+	@echo
+	@echo 'Each first installs what it needs and this machine lacks, and says so (scripts/setup).'
+
+demo:
+	@scripts/setup demo
+	cargo build --release -p pitwheel-cli
+	@$(TARGET)/release/pitwheel demo
+
+test:
+	@scripts/setup test
+	cargo test --workspace --all-features
+
+check:
+	@scripts/setup check
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --all-features -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace --all-features
+	cargo deny --all-features check bans licenses sources
+	@scripts/advisories
+	cargo machete --skip-target-dir
+
+bench:
+	@scripts/setup bench
+	cargo run --release -p pitwheel-bench -- $(CASE)

@@ -1,0 +1,58 @@
+-- claim.sql: takes due jobs for one worker, at most as many of each queue as it asks for, and says who holds them.
+-- Leans on job_due: every level (a queue's priority) is read from its lower bound on, in index order, and no further than
+-- needed. The update touches no indexed column and finds its rows by ctid, which the row lock keeps in place.
+-- Zero rows: nothing is due, the queues are paused, or the worker was declared dead.
+with asked as materialized (
+    select ask.queue, ask.slots
+    from unnest($2::text[], $3::int[]) as ask(queue, slots)
+    where exists (select from pitwheel.worker where worker.id = $1 and worker.dead_at is null)
+      and not exists (
+          select from pitwheel.queue
+          where queue.name in (ask.queue, '*') and queue.paused_at is not null
+      )
+),
+due as materialized (
+    select head.tid
+    from asked
+    cross join lateral (
+        select job.tid
+        from unnest($4::text[], $5::smallint[], $6::timestamptz[], $7::bigint[]) as level(queue, priority, run_at, id)
+        cross join lateral (
+            select job.ctid as tid
+            from pitwheel.job
+            where job.queue = level.queue
+              and job.priority = level.priority
+              and (job.run_at, job.id) > (level.run_at, level.id)
+              and job.run_at <= now()
+              and job.holder is null
+              and job.crashes < 2
+              and job.kind = any($8::text[])
+            order by job.run_at, job.id
+            limit asked.slots
+            for no key update skip locked
+        ) as job
+        where level.queue = asked.queue
+        limit asked.slots
+    ) as head
+),
+claimed as (
+    update pitwheel.job
+    set holder = $1, fence = job.fence + 1, attempt = job.attempt + 1, claimed_at = clock_timestamp()
+    from due
+    where job.ctid = due.tid
+    returning job.id, job.fence, job.attempt, job.max_attempts, job.timeout_ms, job.run_at, job.priority,
+        job.queue, job.kind, job.key, job.payload, job.metadata, job.crashes
+),
+held as (
+    insert into pitwheel.hold (worker, job_ids)
+    select $1, array_agg(claimed.id)
+    from claimed
+    having count(*) > 0
+    returning hold.id
+)
+select claimed.id, claimed.fence, claimed.attempt, claimed.max_attempts, claimed.timeout_ms, claimed.run_at,
+    claimed.priority, claimed.queue, claimed.kind, claimed.key, claimed.payload::text as payload,
+    claimed.metadata::text as metadata, claimed.crashes,
+    held.id as hold
+from claimed
+cross join held

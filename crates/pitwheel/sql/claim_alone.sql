@@ -1,0 +1,41 @@
+-- claim_alone.sql: takes one job that was running when its worker died, twice or more, for a worker that runs nothing else.
+-- Leans on job_suspect, which holds only such jobs. Same columns as claim.sql.
+-- Zero rows: none is due, its queue is paused, or the worker was declared dead.
+with due as materialized (
+    select job.ctid as tid
+    from pitwheel.job
+    where job.crashes >= 2
+      and job.run_at <= now()
+      and job.holder is null
+      and job.queue = any($2::text[])
+      and job.kind = any($3::text[])
+      and exists (select from pitwheel.worker where worker.id = $1 and worker.dead_at is null)
+      and not exists (
+          select from pitwheel.queue
+          where queue.name in (job.queue, '*') and queue.paused_at is not null
+      )
+    order by job.run_at, job.id
+    limit 1
+    for no key update of job skip locked
+),
+claimed as (
+    update pitwheel.job
+    set holder = $1, fence = job.fence + 1, attempt = job.attempt + 1, claimed_at = clock_timestamp()
+    from due
+    where job.ctid = due.tid
+    returning job.id, job.fence, job.attempt, job.max_attempts, job.timeout_ms, job.run_at, job.priority,
+        job.queue, job.kind, job.key, job.payload, job.metadata, job.crashes
+),
+held as (
+    insert into pitwheel.hold (worker, job_ids)
+    select $1, array_agg(claimed.id)
+    from claimed
+    having count(*) > 0
+    returning hold.id
+)
+select claimed.id, claimed.fence, claimed.attempt, claimed.max_attempts, claimed.timeout_ms, claimed.run_at,
+    claimed.priority, claimed.queue, claimed.kind, claimed.key, claimed.payload::text as payload,
+    claimed.metadata::text as metadata, claimed.crashes,
+    held.id as hold
+from claimed
+cross join held

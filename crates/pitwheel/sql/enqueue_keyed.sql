@@ -1,0 +1,32 @@
+-- enqueue_keyed.sql: adds jobs, some with keys; one row back for each, in the order given.
+-- A key that a live job of the kind has gives back that job (`is_new` false) and changes nothing. Inserted in the order
+-- of kind and key, so that two such batches cannot deadlock. Leans on job_key.
+-- A null id: the job in the way was committed or finished while this ran; the caller asks again.
+with input as materialized (
+    select nextval('pitwheel.job_id_seq') as id, job.kind, job.payload, job.queue, job.delay_ms,
+        job.run_at_us, job.priority, job.max_attempts, job.timeout_ms, job.metadata, job.key, job.n
+    from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::smallint[], $7::int[],
+        $8::bigint[], $9::text[], $10::text[]) with ordinality
+        as job(kind, payload, queue, delay_ms, run_at_us, priority, max_attempts, timeout_ms, metadata, key, n)
+),
+added as (
+    insert into pitwheel.job (
+        id, kind, payload, queue, run_at, enqueued_at, priority, max_attempts, timeout_ms, metadata, key
+    )
+    select input.id, input.kind, input.payload::json, input.queue,
+        greatest(
+            timestamptz 'epoch' + input.run_at_us * interval '1 microsecond',
+            clock_timestamp() + input.delay_ms * interval '1 millisecond'
+        ),
+        clock_timestamp(), input.priority, input.max_attempts, input.timeout_ms, input.metadata::json, input.key
+    from input
+    order by input.kind, input.key, input.n
+    on conflict (kind, key) where key is not null do nothing
+    returning job.id, job.kind, job.key
+)
+select coalesce(added.id, twin.id, live.id) as id, added.id is not null as is_new
+from input
+left join added on added.id = input.id
+left join added as twin on added.id is null and twin.kind = input.kind and twin.key = input.key
+left join pitwheel.job as live on added.id is null and live.kind = input.kind and live.key = input.key
+order by input.n

@@ -1,0 +1,20 @@
+-- job.sql: one job, live or finished, with everything known about it. Zero rows: no such job, or its history was pruned.
+select job.id, job.kind, job.queue,
+    case when job.holder is null then 'waiting' else 'running' end as state,
+    job.priority, job.attempt, job.max_attempts, job.key, job.run_at, job.enqueued_at, job.claimed_at,
+    null::timestamptz as finished_at, job.progress, job.note, job.fence, job.crashes, job.timeout_ms,
+    job.cancel_requested_at, worker.name as worker, job.payload::text as payload, job.metadata::text as metadata,
+    null::text as result, coalesce(job.errors, '[]') as errors
+from pitwheel.job
+left join pitwheel.worker on worker.id = job.holder
+where job.id = $1
+union all
+select history.id, history.kind, history.queue, history.state,
+    history.priority, history.attempt, history.max_attempts, history.key, history.run_at, history.enqueued_at,
+    history.claimed_at, history.finished_at, null::real, history.note, history.fence, history.crashes, history.timeout_ms,
+    null::timestamptz, worker.name, history.payload::text, history.metadata::text,
+    history.result::text, coalesce(history.errors, '[]')
+from pitwheel.job_history as history
+left join pitwheel.worker on worker.id = history.worker
+where history.id = $1
+limit 1

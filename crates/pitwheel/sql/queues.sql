@@ -1,0 +1,33 @@
+-- queues.sql: every queue that has live jobs or something said about it, with counts that stop at $1, so that the answer
+-- takes the same time at any backlog. The names come from job_due by jumping from one to the next.
+with recursive name(queue) as (
+    (select job.queue from pitwheel.job order by job.queue limit 1)
+    union all
+    select (select job.queue from pitwheel.job where job.queue > name.queue order by job.queue limit 1)
+    from name
+    where name.queue is not null
+),
+known as (
+    select name.queue from name where name.queue is not null
+    union
+    select queue.name from pitwheel.queue where queue.name <> '*'
+)
+select known.queue as name, queue.paused_at, everything.paused_at as all_paused_at,
+    counted.waiting, counted.running, counted.later, counted.oldest_due_at
+from known
+left join pitwheel.queue on queue.name = known.queue
+left join pitwheel.queue as everything on everything.name = '*'
+left join lateral (
+    select count(*) filter (where seen.holder is null and seen.run_at <= now()) as waiting,
+        count(*) filter (where seen.holder is not null) as running,
+        count(*) filter (where seen.holder is null and seen.run_at > now()) as later,
+        min(seen.run_at) filter (where seen.holder is null and seen.run_at <= now()) as oldest_due_at
+    from (
+        select job.holder, job.run_at
+        from pitwheel.job
+        where job.queue = known.queue
+        limit $1
+    ) as seen
+) as counted on true
+order by known.queue
+limit 1000

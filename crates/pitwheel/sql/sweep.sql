@@ -1,0 +1,42 @@
+-- sweep.sql: ticks, and declares dead the workers whose lease has run out. One statement, so that a sweeper that dies
+-- half-way has done nothing.
+-- If nobody ticked for longer than $2 (the database was away, the sweepers were paused, the clock jumped), nobody could
+-- renew either: then every lease is given its full length again, and nobody dies. A lease that reaches further than its
+-- length (the clock jumped back) is cut.
+-- Zero rows: somebody else ticked within $1.
+with tick as materialized (
+    select clock_timestamp() - sweep_tick.ticked_at > $2::bigint * interval '1 millisecond' as slept
+    from pitwheel.sweep_tick
+    where clock_timestamp() - sweep_tick.ticked_at > $1::bigint * interval '1 millisecond'
+       or sweep_tick.ticked_at > clock_timestamp()
+    for no key update skip locked
+),
+ticked as (
+    update pitwheel.sweep_tick
+    set ticked_at = clock_timestamp()
+    from tick
+),
+leased as (
+    update pitwheel.worker
+    set lease_until = clock_timestamp() + worker.lease
+    from tick
+    where worker.dead_at is null
+      and (tick.slept or worker.lease_until > clock_timestamp() + worker.lease)
+),
+dead as (
+    update pitwheel.worker
+    set dead_at = clock_timestamp()
+    from tick
+    where worker.dead_at is null
+      and not tick.slept
+      and worker.lease_until < clock_timestamp()
+    returning worker.id, worker.name
+),
+forgotten as (
+    delete from pitwheel.worker
+    using tick
+    where worker.dead_at < clock_timestamp() - interval '1 day'
+      and not exists (select from pitwheel.hold where hold.worker = worker.id)
+)
+select tick.slept, array(select dead.name from dead) as dead
+from tick

@@ -1,0 +1,139 @@
+//! Enqueue and complete inside your own transaction: they commit with your rows, or not at all.
+//!
+//! Pick the feature of the driver you use. Other drivers and languages call the SQL function `pitwheel.enqueue`.
+//!
+//! To complete a job with its effects, write the fenced completion first and look at its answer: a [`Settled::Lost`] means
+//! that somebody else has the job, so roll back.
+//!
+//! [`Settled::Lost`]: crate::Settled::Lost
+
+/// For [tokio-postgres](https://docs.rs/tokio-postgres).
+#[cfg(feature = "tokio-postgres")]
+pub mod tokio_postgres {
+    use ::tokio_postgres::Transaction;
+    use ::tokio_postgres::types::Type;
+
+    use crate::enqueue::{self, Enqueued};
+    use crate::error::Error;
+    use crate::handler::Context;
+    use crate::job::{History, NewJob};
+    use crate::settle::{COMPLETE, FINISH, Settled};
+
+    /// Enqueues in the transaction. A duplicate key gives back the live job and does not fail the transaction.
+    pub async fn enqueue<T: Into<NewJob>>(
+        transaction: &Transaction<'_>,
+        jobs: impl IntoIterator<Item = T>,
+    ) -> Result<Vec<Enqueued>, Error> {
+        let jobs: Vec<NewJob> = jobs.into_iter().map(Into::into).collect();
+        enqueue::enqueue_with(&jobs, async |columns| {
+            enqueue::send(transaction.client(), columns).await
+        })
+        .await
+    }
+
+    /// Completes the handler's job in the transaction. Then return `Ok(())`: if the transaction did not commit after all,
+    /// the attempt counts as failed.
+    pub async fn complete(transaction: &Transaction<'_>, context: &Context) -> Result<Settled, Error> {
+        context.settled_by_handler();
+        let claim = context.claim();
+        let (ids, fences, holds) = ([claim.id], [claim.fence], Vec::<i64>::new());
+        let rows = match context.history() {
+            History::FailuresOnly => {
+                let params: crate::db::Params = &[
+                    (&&ids[..], Type::INT8_ARRAY),
+                    (&&fences[..], Type::INT8_ARRAY),
+                    (&holds, Type::INT8_ARRAY),
+                ];
+                transaction.query_typed(COMPLETE, params).await?
+            }
+            History::All => {
+                let nothing = vec![None::<&str>];
+                let params: crate::db::Params = &[
+                    (&&ids[..], Type::INT8_ARRAY),
+                    (&&fences[..], Type::INT8_ARRAY),
+                    (&vec!["done"], Type::TEXT_ARRAY),
+                    (&nothing, Type::TEXT_ARRAY),
+                    (&nothing, Type::TEXT_ARRAY),
+                    (&holds, Type::INT8_ARRAY),
+                ];
+                transaction.query_typed(FINISH, params).await?
+            }
+        };
+        Ok(if rows.is_empty() {
+            Settled::Lost
+        } else {
+            Settled::Written
+        })
+    }
+}
+
+/// For [sqlx](https://docs.rs/sqlx).
+#[cfg(feature = "sqlx")]
+pub mod sqlx {
+    use ::sqlx::{PgConnection, Row};
+
+    use crate::enqueue::{self, ENQUEUE, ENQUEUE_KEYED, Enqueued};
+    use crate::error::Error;
+    use crate::handler::Context;
+    use crate::job::{History, NewJob};
+    use crate::settle::{COMPLETE, FINISH, Settled};
+
+    /// Enqueues in the transaction (`&mut *tx`). A duplicate key gives back the live job and does not fail the transaction.
+    pub async fn enqueue<T: Into<NewJob>>(
+        transaction: &mut PgConnection,
+        jobs: impl IntoIterator<Item = T>,
+    ) -> Result<Vec<Enqueued>, Error> {
+        let jobs: Vec<NewJob> = jobs.into_iter().map(Into::into).collect();
+        enqueue::enqueue_with(&jobs, async |columns| send(&mut *transaction, columns).await).await
+    }
+
+    /// Completes the handler's job in the transaction (`&mut *tx`). Then return `Ok(())`: if the transaction did not commit
+    /// after all, the attempt counts as failed.
+    pub async fn complete(transaction: &mut PgConnection, context: &Context) -> Result<Settled, Error> {
+        context.settled_by_handler();
+        let claim = context.claim();
+        let query = match context.history() {
+            History::FailuresOnly => ::sqlx::query(COMPLETE)
+                .bind(vec![claim.id])
+                .bind(vec![claim.fence]),
+            History::All => ::sqlx::query(FINISH)
+                .bind(vec![claim.id])
+                .bind(vec![claim.fence])
+                .bind(vec!["done"])
+                .bind(vec![None::<String>])
+                .bind(vec![None::<String>]),
+        };
+        let rows = query
+            .bind(Vec::<i64>::new())
+            .persistent(false)
+            .fetch_all(transaction)
+            .await?;
+        Ok(if rows.is_empty() {
+            Settled::Lost
+        } else {
+            Settled::Written
+        })
+    }
+
+    async fn send(
+        transaction: &mut PgConnection,
+        columns: enqueue::Columns,
+    ) -> Result<Vec<(Option<i64>, bool)>, Error> {
+        let keyed = columns.keyed();
+        let query = ::sqlx::query(if keyed { ENQUEUE_KEYED } else { ENQUEUE })
+            .bind(columns.kinds)
+            .bind(columns.payloads)
+            .bind(columns.queues)
+            .bind(columns.delays_ms)
+            .bind(columns.run_ats_us)
+            .bind(columns.priorities)
+            .bind(columns.max_attempts)
+            .bind(columns.timeouts_ms)
+            .bind(columns.metadata);
+        let query = if keyed { query.bind(columns.keys) } else { query };
+        let rows = query.persistent(false).fetch_all(transaction).await?;
+        rows.iter()
+            .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
+            .collect()
+    }
+}

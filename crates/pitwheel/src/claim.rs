@@ -1,0 +1,212 @@
+//! Taking due jobs: at most what was asked, each by one holder, in the order of priority and time.
+
+use std::time::{Duration, SystemTime};
+
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row};
+
+use crate::cursor::{Cursor, Position, Snapshot};
+use crate::db;
+use crate::error::Error;
+use crate::settle::Claim;
+
+const CLAIM: &str = include_str!("../sql/claim.sql");
+const CLAIM_ALONE: &str = include_str!("../sql/claim_alone.sql");
+const LOOK_BACK: &str = include_str!("../sql/look_back.sql");
+
+/// Jobs per claim. A hold keeps their ids in one row, inside its page; larger batches gain nothing measurable.
+pub(crate) const CLAIM_MAX: usize = 500;
+/// A job that was running when its worker died this often runs alone from then on. Once is benefit of the doubt: machines
+/// die more often than jobs kill them, and running all their jobs one by one would be worse than the crash.
+/// The statements and the index job_suspect carry the same number.
+pub(crate) const SUSPECT_CRASHES: i16 = 2;
+
+/// How many jobs a queue may give.
+pub struct Ask<'a> {
+    /// The queue.
+    pub queue: &'a str,
+    /// Its free slots.
+    pub slots: usize,
+}
+
+/// A job that is ours to run.
+#[derive(Debug)]
+pub struct Claimed {
+    /// What every later write must name.
+    pub claim: Claim,
+    /// The batch it came in, whose row goes with its last job.
+    pub hold: i64,
+    /// Which attempt this is, counted from 1.
+    pub attempt: u32,
+    /// How many there are.
+    pub max_attempts: u32,
+    /// How long it may take.
+    pub timeout: Option<Duration>,
+    /// The queue it came from.
+    pub queue: String,
+    /// What picks its handler.
+    pub kind: String,
+    /// Its identity, if it has one.
+    pub key: Option<String>,
+    /// JSON text.
+    pub payload: String,
+    /// JSON text.
+    pub metadata: Option<String>,
+}
+
+/// Claims up to the slots asked for, from where the cursor says, and moves the cursor on.
+///
+/// Not safe to cancel: a claim whose answer nobody reads is held until the sweep finds its worker dead.
+pub async fn claim(
+    client: &Client,
+    worker: i64,
+    asks: &[Ask<'_>],
+    kinds: &[String],
+    cursor: &mut Cursor,
+    now: SystemTime,
+) -> Result<Vec<Claimed>, Error> {
+    let queues: Vec<&str> = asks.iter().map(|ask| ask.queue).collect();
+    let slots: Vec<i32> = asks
+        .iter()
+        .map(|ask| i32::try_from(ask.slots).unwrap_or(i32::MAX))
+        .collect();
+    let levels = cursor.levels.iter();
+    let level_queues: Vec<&str> = levels.clone().map(|level| level.queue.as_str()).collect();
+    let priorities: Vec<i16> = levels.clone().map(|level| level.priority).collect();
+    let run_ats: Vec<SystemTime> = levels.clone().map(|level| level.bound.run_at).collect();
+    let ids: Vec<i64> = levels.map(|level| level.bound.id).collect();
+    let rows = db::query(
+        client,
+        CLAIM,
+        &[
+            (&worker, Type::INT8),
+            (&queues, Type::TEXT_ARRAY),
+            (&slots, Type::INT4_ARRAY),
+            (&level_queues, Type::TEXT_ARRAY),
+            (&priorities, Type::INT2_ARRAY),
+            (&run_ats, Type::TIMESTAMPTZ_ARRAY),
+            (&ids, Type::INT8_ARRAY),
+            (&kinds, Type::TEXT_ARRAY),
+        ],
+    )
+    .await?;
+    let claimed: Vec<Claimed> = rows
+        .iter()
+        .map(|row| {
+            let job = Claimed::from(row);
+            let position = Position {
+                run_at: row.get("run_at"),
+                id: job.claim.id,
+            };
+            cursor.claimed(&job.queue, row.get("priority"), position);
+            job
+        })
+        .collect();
+    for ask in asks {
+        if claimed.iter().filter(|job| job.queue == ask.queue).count() < ask.slots {
+            cursor.ran_dry(ask.queue, now);
+        }
+    }
+    Ok(claimed)
+}
+
+/// Claims one job that was running when its worker died twice. For a worker that runs nothing else.
+pub async fn claim_alone(
+    client: &Client,
+    worker: i64,
+    queues: &[String],
+    kinds: &[String],
+) -> Result<Option<Claimed>, Error> {
+    let params: db::Params = &[
+        (&worker, Type::INT8),
+        (&queues, Type::TEXT_ARRAY),
+        (&kinds, Type::TEXT_ARRAY),
+    ];
+    let rows = db::query(client, CLAIM_ALONE, params).await?;
+    Ok(rows.first().map(Claimed::from))
+}
+
+/// What a look back tells beyond the cursor.
+pub(crate) struct LookedBack {
+    /// The database's clock.
+    pub(crate) seen_at: SystemTime,
+    /// Whether a job waits that must run alone.
+    pub(crate) suspects: bool,
+}
+
+/// Looks for jobs that appeared where claims no longer read, and lets the next claim start there.
+pub(crate) async fn look_back(
+    client: &Client,
+    kinds: &[String],
+    cursor: &mut Cursor,
+) -> Result<LookedBack, Error> {
+    let levels = cursor.levels.iter();
+    let queues: Vec<&str> = levels.clone().map(|level| level.queue.as_str()).collect();
+    let priorities: Vec<i16> = levels.clone().map(|level| level.priority).collect();
+    let floor_ats: Vec<SystemTime> = levels.clone().map(|level| level.floor.run_at).collect();
+    let floor_ids: Vec<i64> = levels.clone().map(|level| level.floor.id).collect();
+    let bound_ats: Vec<SystemTime> = levels.clone().map(|level| level.bound.run_at).collect();
+    let bound_ids: Vec<i64> = levels.map(|level| level.bound.id).collect();
+    let rows = db::query(
+        client,
+        LOOK_BACK,
+        &[
+            (&queues, Type::TEXT_ARRAY),
+            (&priorities, Type::INT2_ARRAY),
+            (&floor_ats, Type::TIMESTAMPTZ_ARRAY),
+            (&floor_ids, Type::INT8_ARRAY),
+            (&bound_ats, Type::TIMESTAMPTZ_ARRAY),
+            (&bound_ids, Type::INT8_ARRAY),
+            (&kinds, Type::TEXT_ARRAY),
+        ],
+    )
+    .await?;
+    let Some(first) = rows.first() else {
+        return Ok(LookedBack {
+            seen_at: SystemTime::now(),
+            suspects: false,
+        });
+    };
+    let snapshot = Snapshot {
+        seen_at: first.get("seen_at"),
+        oldest_xid: first.get("oldest_xid"),
+        next_xid: first.get("next_xid"),
+    };
+    let behind = rows.iter().map(|row| {
+        let run_at: Option<SystemTime> = row.get("run_at");
+        run_at.map(|run_at| Position {
+            run_at,
+            id: row.get("id"),
+        })
+    });
+    cursor.looked_back(snapshot, behind);
+    Ok(LookedBack {
+        seen_at: snapshot.seen_at,
+        suspects: first.get("suspects"),
+    })
+}
+
+impl From<&Row> for Claimed {
+    fn from(row: &Row) -> Claimed {
+        let timeout_ms: Option<i64> = row.get("timeout_ms");
+        Claimed {
+            claim: Claim {
+                id: row.get("id"),
+                fence: row.get("fence"),
+            },
+            hold: row.get("hold"),
+            attempt: unsigned(row.get("attempt")),
+            max_attempts: unsigned(row.get("max_attempts")),
+            timeout: timeout_ms.map(|ms| Duration::from_millis(ms.unsigned_abs())),
+            queue: row.get("queue"),
+            kind: row.get("kind"),
+            key: row.get("key"),
+            payload: row.get("payload"),
+            metadata: row.get("metadata"),
+        }
+    }
+}
+
+pub(crate) fn unsigned(number: i32) -> u32 {
+    u32::try_from(number).unwrap_or(0)
+}

@@ -1,0 +1,273 @@
+//! Running user code: whatever it does ends in an outcome, never in a dead worker.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::FutureExt;
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
+
+use crate::claim::Claimed;
+use crate::client::Pitwheel;
+use crate::error::Error;
+use crate::job::{History, Job};
+use crate::settle::{Cause, Claim, Failure, Outcome, Verdict};
+
+type Running = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+
+/// A kind's handler, with its type forgotten.
+pub(crate) struct Handler {
+    call: Box<dyn Fn(&str, Context) -> Running + Send + Sync>,
+    pub(crate) history: History,
+}
+
+/// The handlers of a worker, by kind.
+#[derive(Default)]
+pub(crate) struct Handlers {
+    by_kind: HashMap<&'static str, Handler>,
+}
+
+impl Handlers {
+    pub(crate) fn add<J, F, Fut, V, E>(&mut self, handler: F) -> Result<(), Error>
+    where
+        J: Job,
+        F: Fn(J, Context) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<V, E>> + Send + 'static,
+        V: Into<Verdict>,
+        E: Display,
+    {
+        crate::job::check_name("kind", J::KIND)?;
+        let call = move |payload: &str, context: Context| match serde_json::from_str::<J>(payload) {
+            Ok(job) => run(handler(job, context)),
+            Err(error) => mismatch(&error),
+        };
+        match self.by_kind.insert(
+            J::KIND,
+            Handler {
+                call: Box::new(call),
+                history: J::HISTORY,
+            },
+        ) {
+            None => Ok(()),
+            Some(_) => Err(Error::Invalid(format!("kind `{}` has two handlers", J::KIND))),
+        }
+    }
+
+    pub(crate) fn get(&self, kind: &str) -> Option<&Handler> {
+        self.by_kind.get(kind)
+    }
+
+    pub(crate) fn kinds(&self) -> Vec<String> {
+        self.by_kind.keys().map(|kind| (*kind).to_owned()).collect()
+    }
+}
+
+impl Handler {
+    /// Runs the handler to its outcome: an error, a panic, a timeout and a wrong payload are all outcomes.
+    pub(crate) async fn run(&self, job: &Claimed, context: Context) -> Outcome {
+        // Deserializing and creating the future are user code too, and may panic.
+        let started = std::panic::catch_unwind(AssertUnwindSafe(|| (self.call)(&job.payload, context)));
+        let running = match started {
+            Ok(running) => AssertUnwindSafe(running).catch_unwind(),
+            Err(panic) => return failed(Cause::Panic, panic_message(panic.as_ref())),
+        };
+        let ended = match job.timeout {
+            None => running.await,
+            Some(limit) => match tokio::time::timeout(limit, running).await {
+                Ok(ended) => ended,
+                Err(_) => return failed(Cause::Timeout, format!("no end after {limit:?}")),
+            },
+        };
+        ended.unwrap_or_else(|panic| failed(Cause::Panic, panic_message(panic.as_ref())))
+    }
+}
+
+fn run<V: Into<Verdict>, E: Display>(
+    handler: impl Future<Output = Result<V, E>> + Send + 'static,
+) -> Running {
+    Box::pin(async move {
+        match handler.await {
+            Ok(verdict) => Outcome::Verdict(verdict.into()),
+            // The alternate form, because anyhow keeps the causes for it.
+            Err(error) => failed(Cause::Error, format!("{error:#}")),
+        }
+    })
+}
+
+fn mismatch(error: &serde_json::Error) -> Running {
+    let message = format!("the payload does not fit the handler's type: {error}");
+    Box::pin(std::future::ready(failed(Cause::Payload, message)))
+}
+
+fn failed(cause: Cause, message: String) -> Outcome {
+    Outcome::Failed(Failure { cause, message })
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or(panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("a panic without a message").to_owned()
+}
+
+/// What a handler knows and may say about the job it runs.
+#[derive(Clone)]
+pub struct Context {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    pitwheel: Pitwheel,
+    claim: Claim,
+    attempt: u32,
+    max_attempts: u32,
+    history: History,
+    kind: String,
+    queue: String,
+    key: Option<String>,
+    metadata: Option<String>,
+    cancelled: CancellationToken,
+    /// Somebody asked to cancel the job, as opposed to the claim being lost.
+    cancel_requested: AtomicBool,
+    settled_by_handler: AtomicBool,
+    progress: Mutex<Option<(f32, String)>>,
+}
+
+impl Context {
+    pub(crate) fn new(pitwheel: Pitwheel, job: &Claimed, history: History) -> Context {
+        Context {
+            inner: Arc::new(Inner {
+                pitwheel,
+                claim: job.claim,
+                attempt: job.attempt,
+                max_attempts: job.max_attempts,
+                history,
+                kind: job.kind.clone(),
+                queue: job.queue.clone(),
+                key: job.key.clone(),
+                metadata: job.metadata.clone(),
+                cancelled: CancellationToken::new(),
+                cancel_requested: AtomicBool::new(false),
+                settled_by_handler: AtomicBool::new(false),
+                progress: Mutex::new(None),
+            }),
+        }
+    }
+
+    /// The job's id: the idempotency key for effects outside the database.
+    pub fn id(&self) -> i64 {
+        self.inner.claim.id
+    }
+
+    /// The claim this run stands on. Its fence grows with every claim of the job.
+    pub fn claim(&self) -> Claim {
+        self.inner.claim
+    }
+
+    /// Which attempt this is, counted from 1.
+    pub fn attempt(&self) -> u32 {
+        self.inner.attempt
+    }
+
+    /// How many attempts there are.
+    pub fn max_attempts(&self) -> u32 {
+        self.inner.max_attempts
+    }
+
+    /// The job's kind.
+    pub fn kind(&self) -> &str {
+        &self.inner.kind
+    }
+
+    /// The queue it came from.
+    pub fn queue(&self) -> &str {
+        &self.inner.queue
+    }
+
+    /// Its key, if it has one.
+    pub fn key(&self) -> Option<&str> {
+        self.inner.key.as_deref()
+    }
+
+    /// Its metadata as the type you expect; `None` when there is none or it is something else.
+    pub fn metadata<T: DeserializeOwned>(&self) -> Option<T> {
+        self.inner
+            .metadata
+            .as_deref()
+            .and_then(|json| serde_json::from_str(json).ok())
+    }
+
+    /// To enqueue further jobs.
+    pub fn pitwheel(&self) -> &Pitwheel {
+        &self.inner.pitwheel
+    }
+
+    /// Returns once somebody asked to cancel this job, or its claim was lost. What the handler returns afterwards decides:
+    /// `Ok` still completes the job, an error leaves it cancelled.
+    pub async fn cancelled(&self) {
+        self.inner.cancelled.cancelled().await;
+    }
+
+    /// Whether [`Context::cancelled`] would return at once.
+    pub fn is_cancelled(&self) -> bool {
+        self.inner.cancelled.is_cancelled()
+    }
+
+    /// Says how far the job is: a fraction between 0 and 1 and a short text. Written about once a second, the last one wins.
+    pub fn progress(&self, fraction: f32, note: impl Into<String>) {
+        let fraction = if fraction.is_finite() {
+            fraction.clamp(0.0, 1.0)
+        } else {
+            0.0
+        };
+        let note: String = note
+            .into()
+            .chars()
+            .filter(|c| *c != '\0')
+            .take(NOTE_CHARS_MAX)
+            .collect();
+        *self.inner.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some((fraction, note));
+    }
+
+    pub(crate) fn take_progress(&self) -> Option<(f32, String)> {
+        self.inner
+            .progress
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+
+    pub(crate) fn cancel(&self, requested: bool) {
+        if requested {
+            self.inner.cancel_requested.store(true, Ordering::Release);
+        }
+        self.inner.cancelled.cancel();
+    }
+
+    pub(crate) fn cancel_requested(&self) -> bool {
+        self.inner.cancel_requested.load(Ordering::Acquire)
+    }
+
+    #[cfg(any(feature = "sqlx", feature = "tokio-postgres"))]
+    pub(crate) fn settled_by_handler(&self) {
+        self.inner.settled_by_handler.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn was_settled_by_handler(&self) -> bool {
+        self.inner.settled_by_handler.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn history(&self) -> History {
+        self.inner.history
+    }
+}
+
+/// A note is one line for a person.
+const NOTE_CHARS_MAX: usize = 500;

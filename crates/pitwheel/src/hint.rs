@@ -1,0 +1,161 @@
+//! Wake-up hints: `notify` after a commit, so that an idle worker need not wait for its next poll.
+//!
+//! A hint may be lost, doubled or late; polling finds every job without it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use futures_util::stream::poll_fn;
+use tokio::sync::Notify;
+use tokio_postgres::config::SslMode;
+use tokio_postgres::types::Type;
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls};
+
+use crate::db;
+use crate::error::Error;
+
+const CHANNEL: &str = "pitwheel";
+/// Hints for one queue closer together than this are one: a worker that just got one polls quickly anyway. A commit that
+/// notifies takes a lock on the whole server, so they must stay few.
+const COALESCE: Duration = Duration::from_millis(5);
+/// How long a broken listener waits before it connects again.
+const RECONNECT: Duration = Duration::from_secs(2);
+/// How long the listener waits for its own first hint. A pooler that eats them is found out by this.
+const SELF_TEST: Duration = Duration::from_secs(2);
+/// How many queues are remembered for coalescing before the memory starts over.
+const QUEUES_MAX: usize = 1000;
+
+/// Remembers when each queue was last hinted at.
+#[derive(Clone, Default)]
+pub(crate) struct Hints {
+    last: Arc<Mutex<HashMap<String, Instant>>>,
+}
+
+impl Hints {
+    /// Sends the hint that a queue has something due, unless one was sent just now.
+    pub(crate) async fn due(&self, client: &Client, queue: &str) -> Result<(), Error> {
+        if self.is_worth_it(queue) {
+            send(client, &format!("due {queue}")).await
+        } else {
+            Ok(())
+        }
+    }
+
+    fn is_worth_it(&self, queue: &str) -> bool {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.get(queue).is_some_and(|sent| sent.elapsed() < COALESCE) {
+            return false;
+        }
+        if last.len() >= QUEUES_MAX {
+            last.clear();
+        }
+        last.insert(queue.to_owned(), Instant::now());
+        true
+    }
+}
+
+/// Sends the hint that a running job is wanted stopped.
+pub(crate) async fn cancel(client: &Client) -> Result<(), Error> {
+    send(client, "cancel").await
+}
+
+async fn send(client: &Client, word: &str) -> Result<(), Error> {
+    db::query(
+        client,
+        "select pg_notify($1, $2)",
+        &[(&CHANNEL, Type::TEXT), (&word, Type::TEXT)],
+    )
+    .await?;
+    Ok(())
+}
+
+/// Who is woken by what.
+pub(crate) struct Ears {
+    pub(crate) queues: Vec<String>,
+    pub(crate) due: Arc<Notify>,
+    pub(crate) cancel: Arc<Notify>,
+}
+
+/// Listens until dropped, connecting again whenever the connection breaks.
+pub(crate) async fn listen(config: Config, ears: Ears) {
+    loop {
+        let ended = match config.get_ssl_mode() {
+            SslMode::Require => match db::tls() {
+                Ok(tls) => match config.connect(tls).await {
+                    Ok((client, connection)) => hear(client, connection, &ears).await,
+                    Err(error) => Err(error.into()),
+                },
+                Err(error) => Err(error),
+            },
+            _ => match config.connect(NoTls).await {
+                Ok((client, connection)) => hear(client, connection, &ears).await,
+                Err(error) => Err(error.into()),
+            },
+        };
+        match ended {
+            Ok(Heard::Nothing) => {
+                tracing::info!(
+                    "no hints arrive on this connection (a pooler in transaction mode?): polling only"
+                );
+                return;
+            }
+            Ok(Heard::Closed) => {}
+            Err(error) => tracing::debug!(%error, "the listener lost its connection"),
+        }
+        // What was hinted at meanwhile went unheard.
+        ears.due.notify_one();
+        tokio::time::sleep(RECONNECT.mul_f64(0.5 + fastrand::f64())).await;
+    }
+}
+
+enum Heard {
+    /// Not even our own hint.
+    Nothing,
+    Closed,
+}
+
+async fn hear<S, T>(client: Client, mut connection: Connection<S, T>, ears: &Ears) -> Result<Heard, Error>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+    T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+{
+    let mut messages = poll_fn(move |context| connection.poll_message(context));
+    let mut hello = std::pin::pin!(async {
+        client.batch_execute("listen pitwheel").await?;
+        send(&client, "hello").await
+    });
+    let mut greeted = false;
+    let mut heard_hello = false;
+    let deadline = tokio::time::sleep(SELF_TEST);
+    let mut deadline = std::pin::pin!(deadline);
+    loop {
+        tokio::select! {
+            said = &mut hello, if !greeted => {
+                said?;
+                greeted = true;
+            }
+            () = &mut deadline, if !heard_hello => return Ok(Heard::Nothing),
+            message = messages.next() => match message {
+                None => return Ok(Heard::Closed),
+                Some(Err(error)) => return Err(error.into()),
+                Some(Ok(AsyncMessage::Notification(hint))) => {
+                    heard_hello = true;
+                    ears.wake(hint.payload());
+                }
+                Some(Ok(_)) => {}
+            },
+        }
+    }
+}
+
+impl Ears {
+    fn wake(&self, word: &str) {
+        match word.split_once(' ') {
+            Some(("due", queue)) if self.queues.iter().any(|ours| ours == queue) => self.due.notify_one(),
+            None if word == "cancel" => self.cancel.notify_one(),
+            _ => {}
+        }
+    }
+}

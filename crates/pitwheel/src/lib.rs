@@ -1,0 +1,81 @@
+//! Pitwheel turns the Postgres you already run into your work engine.
+//!
+//! A job is a serde type with a kind. You enqueue it, alone or inside your own transaction; a [`Worker`] claims it, runs your
+//! handler, and settles it. Jobs run at least once and are settled once: a worker that lost its claim cannot write over the
+//! one that took the job over.
+//!
+//! ```no_run
+//! use pitwheel::{Context, Job, Pitwheel, Worker};
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct Greet {
+//!     name: String,
+//! }
+//!
+//! impl Job for Greet {
+//!     const KIND: &str = "greet";
+//! }
+//!
+//! async fn greet(job: Greet, _: Context) -> Result<(), std::io::Error> {
+//!     println!("hello, {}", job.name);
+//!     Ok(())
+//! }
+//!
+//! # async fn example() -> Result<(), pitwheel::Error> {
+//! let pitwheel = Pitwheel::connect("postgres://localhost/app").await?;
+//! pitwheel.migrate().await?;
+//! pitwheel.enqueue(&Greet { name: "Ada".into() }).await?;
+//!
+//! Worker::new(&pitwheel)
+//!     .queue("default", 20)
+//!     .handle(greet)
+//!     .run(async { tokio::signal::ctrl_c().await.unwrap_or_default() })
+//!     .await?;
+//! # Ok(())
+//! # }
+//! ```
+#![warn(missing_docs)]
+
+pub mod adapter;
+mod backoff;
+mod claim;
+mod client;
+mod control;
+mod cursor;
+mod db;
+mod enqueue;
+mod error;
+mod handler;
+mod hint;
+mod inspect;
+mod job;
+mod lease;
+mod migrate;
+mod payload;
+mod settle;
+mod sweep;
+mod worker;
+
+pub use client::{Options, Pitwheel};
+pub use control::Cancelled;
+pub use enqueue::Enqueued;
+pub use error::Error;
+pub use handler::Context;
+pub use inspect::{Filter, JobDetail, JobSummary, QueueSummary, State};
+pub use job::{History, Job, NewJob};
+pub use migrate::MigrationStatus;
+pub use settle::{Claim, Settled, Verdict};
+pub use worker::{Stats, Worker};
+
+/// The statements and steps of the engine, for tests that drive them by hand. Not part of the public promise.
+#[doc(hidden)]
+pub mod engine {
+    pub use crate::claim::{Ask, Claimed, claim, claim_alone};
+    pub use crate::cursor::{Cursor, Position};
+    pub use crate::db::Pool;
+    pub use crate::lease::{register, renew, retire, wanted_stopped};
+    pub use crate::migrate::{LOCK as MIGRATION_LOCK, MIGRATIONS};
+    pub use crate::settle::{Ending, Settlement, settle};
+    pub use crate::sweep::{Swept, sweep, take_back};
+}

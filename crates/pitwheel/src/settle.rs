@@ -1,0 +1,441 @@
+//! Ending an attempt: fenced, in batches.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use crate::backoff::backoff;
+use crate::db;
+use crate::enqueue::millis;
+use crate::error::Error;
+use crate::job::{History, to_json};
+use crate::payload;
+
+pub(crate) const COMPLETE: &str = include_str!("../sql/complete.sql");
+pub(crate) const FINISH: &str = include_str!("../sql/finish.sql");
+const PUT_BACK: &str = include_str!("../sql/put_back.sql");
+const DROP_HOLDS: &str = include_str!("../sql/drop_holds.sql");
+
+/// Longer messages are cut: an error is read by people, and fifty of them are kept with the job.
+const ERROR_CHARS_MAX: usize = 4000;
+
+/// The value that proves a claim: which job, and the number that grew when it was claimed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Claim {
+    /// The job.
+    pub id: i64,
+    /// Grows at each claim and never goes back. Every write after the claim names it; hand it to outside systems that can
+    /// refuse lower numbers.
+    pub fence: i64,
+}
+
+/// What became of a write that named a fence.
+#[must_use = "a lost claim means the job is no longer ours"]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settled {
+    /// It was written.
+    Written,
+    /// The claim is gone: swept, claimed again, or settled before. Nothing was written.
+    Lost,
+}
+
+/// How a handler wants its job to go on, when it did not fail.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// Done.
+    Complete,
+    /// Done, and this JSON is kept as its result. Made by [`Verdict::complete_with`].
+    CompleteWith(String),
+    /// Not yet: again after this long. The attempt is not counted.
+    Snooze(Duration),
+    /// Failed: again after this long rather than after the usual backoff. Buried when it was the last attempt.
+    Retry {
+        /// How long to wait.
+        after: Duration,
+        /// What went wrong.
+        reason: String,
+    },
+    /// Never again: it is dead, whatever attempts are left.
+    Bury {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Verdict {
+    /// Done, with a result to keep. A result that is not JSON or too large fails the attempt.
+    pub fn complete_with(result: &impl Serialize) -> Result<Verdict, Error> {
+        let checked = to_json(result).and_then(|json| payload::check(&json).map(|()| json));
+        checked
+            .map(Verdict::CompleteWith)
+            .map_err(|problem| Error::Payload {
+                what: "result",
+                problem,
+            })
+    }
+
+    /// Never again, because of this.
+    pub fn bury(reason: impl std::fmt::Display) -> Verdict {
+        Verdict::Bury {
+            reason: reason.to_string(),
+        }
+    }
+
+    /// Again after this long, because of this.
+    pub fn retry_after(after: Duration, reason: impl std::fmt::Display) -> Verdict {
+        Verdict::Retry {
+            after,
+            reason: reason.to_string(),
+        }
+    }
+}
+
+impl From<()> for Verdict {
+    fn from((): ()) -> Verdict {
+        Verdict::Complete
+    }
+}
+
+/// What a run of a handler came to.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Verdict(Verdict),
+    Failed(Failure),
+}
+
+/// An attempt that failed: which way, and in which words.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) cause: Cause,
+    pub(crate) message: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Cause {
+    /// The handler returned an error.
+    Error,
+    /// The handler panicked.
+    Panic,
+    /// The attempt took longer than the job's timeout.
+    Timeout,
+    /// The payload is not what the handler's type says.
+    Payload,
+    /// The worker died while it ran the job.
+    Crash,
+}
+
+/// A claim and how it ends.
+#[derive(Debug, Clone)]
+pub struct Settlement {
+    /// Whose.
+    pub claim: Claim,
+    /// How.
+    pub ending: Ending,
+}
+
+/// The ways a claim ends.
+#[derive(Debug, Clone)]
+pub enum Ending {
+    /// Done, and not remembered.
+    Forgotten,
+    /// Done, dead or cancelled, and moved to the history.
+    Finished {
+        /// `done`, `dead` or `cancelled`.
+        state: &'static str,
+        /// One more entry for the job's errors, as JSON text.
+        error: Option<String>,
+        /// What the handler gave back, as JSON text.
+        result: Option<String>,
+    },
+    /// Waits again.
+    Back {
+        /// From now.
+        delay: Duration,
+        /// The attempt is not counted.
+        uncharged: bool,
+        /// A crash is counted.
+        crashed: bool,
+        /// One more entry for the job's errors, as JSON text.
+        error: Option<String>,
+    },
+}
+
+impl Ending {
+    /// Given back as if it had never been claimed.
+    pub fn released() -> Ending {
+        Ending::Back {
+            delay: Duration::ZERO,
+            uncharged: true,
+            crashed: false,
+            error: None,
+        }
+    }
+
+    /// Done; remembered if its kind wants that, or there is a result to keep.
+    pub fn done(history: History, result: Option<String>) -> Ending {
+        match (history, &result) {
+            (History::FailuresOnly, None) => Ending::Forgotten,
+            _ => Ending::Finished {
+                state: "done",
+                error: None,
+                result,
+            },
+        }
+    }
+
+    pub(crate) fn dead(error: String) -> Ending {
+        Ending::Finished {
+            state: "dead",
+            error: Some(error),
+            result: None,
+        }
+    }
+}
+
+/// What an attempt is measured by when it ends.
+pub(crate) struct Attempt<'a> {
+    pub(crate) number: u32,
+    pub(crate) max: u32,
+    pub(crate) history: History,
+    pub(crate) worker: &'a str,
+    /// Somebody asked to cancel it: a failure is then not tried again.
+    pub(crate) cancelled: bool,
+}
+
+/// How an outcome ends its claim. `random` spreads the backoff.
+pub(crate) fn decide(outcome: Outcome, attempt: &Attempt<'_>, random: f64) -> Ending {
+    let (failure, wait) = match outcome {
+        Outcome::Verdict(Verdict::Complete) => return Ending::done(attempt.history, None),
+        Outcome::Verdict(Verdict::CompleteWith(result)) => {
+            return Ending::done(attempt.history, Some(result));
+        }
+        Outcome::Verdict(Verdict::Snooze(delay)) => {
+            return Ending::Back {
+                delay,
+                uncharged: true,
+                crashed: false,
+                error: None,
+            };
+        }
+        Outcome::Verdict(Verdict::Bury { reason }) => {
+            return Ending::dead(error_entry(Cause::Error, &reason, attempt.number, attempt.worker));
+        }
+        Outcome::Verdict(Verdict::Retry { after, reason }) => (
+            Failure {
+                cause: Cause::Error,
+                message: reason,
+            },
+            Some(after),
+        ),
+        Outcome::Failed(failure) => (failure, None),
+    };
+    let error = error_entry(failure.cause, &failure.message, attempt.number, attempt.worker);
+    if attempt.cancelled {
+        return Ending::Finished {
+            state: "cancelled",
+            error: Some(error),
+            result: None,
+        };
+    }
+    if attempt.number >= attempt.max {
+        return Ending::dead(error);
+    }
+    let delay = wait.unwrap_or_else(|| backoff(attempt.number, random));
+    Ending::Back {
+        delay,
+        uncharged: false,
+        crashed: false,
+        error: Some(error),
+    }
+}
+
+/// One entry of a job's errors. Postgres adds the time.
+pub(crate) fn error_entry(cause: Cause, message: &str, attempt: u32, worker: &str) -> String {
+    let message: String = message
+        .chars()
+        .filter(|c| *c != '\0')
+        .take(ERROR_CHARS_MAX)
+        .collect();
+    serde_json::json!({ "attempt": attempt, "cause": cause, "message": message, "worker": worker })
+        .to_string()
+}
+
+/// Writes a batch of endings, and forgets the holds that are empty with them. One answer for each, in order.
+///
+/// Repeating it after an error is safe: what was written the first time is then `Lost`.
+pub async fn settle(client: &Client, batch: &[Settlement], holds: &[i64]) -> Result<Vec<Settled>, Error> {
+    // Sorted by id: batches that lock rows in one order cannot deadlock.
+    let mut order: Vec<usize> = (0..batch.len()).collect();
+    order.sort_unstable_by_key(|&at| batch[at].claim.id);
+    let mut written = vec![Settled::Lost; batch.len()];
+    let mut finished: Vec<(usize, Ending)> = Vec::new();
+    let mut forgotten: Vec<usize> = Vec::new();
+    let mut back: Vec<usize> = Vec::new();
+    for at in order {
+        match &batch[at].ending {
+            Ending::Forgotten => forgotten.push(at),
+            Ending::Back { .. } => back.push(at),
+            ending @ Ending::Finished { .. } => finished.push((at, ending.clone())),
+        }
+    }
+    put_back(client, batch, &back, &mut written).await?;
+    // What could not be put back is lost, or somebody asked to cancel it: the fence lets only the second through.
+    for &at in back.iter().filter(|&&at| written[at] == Settled::Lost) {
+        let Ending::Back { error, .. } = &batch[at].ending else {
+            continue;
+        };
+        finished.push((
+            at,
+            Ending::Finished {
+                state: "cancelled",
+                error: error.clone(),
+                result: None,
+            },
+        ));
+    }
+    finished.sort_unstable_by_key(|(at, _)| batch[*at].claim.id);
+    let finish_holds = if forgotten.is_empty() { holds } else { &[] };
+    finish(client, batch, &finished, finish_holds, &mut written).await?;
+    complete(client, batch, &forgotten, holds, &mut written).await?;
+    if finished.is_empty() && forgotten.is_empty() && !holds.is_empty() {
+        client
+            .execute_typed(DROP_HOLDS, &[(&holds, Type::INT8_ARRAY)])
+            .await?;
+    }
+    Ok(written)
+}
+
+async fn complete(
+    client: &Client,
+    batch: &[Settlement],
+    which: &[usize],
+    holds: &[i64],
+    written: &mut [Settled],
+) -> Result<(), Error> {
+    if which.is_empty() {
+        return Ok(());
+    }
+    let (ids, fences) = claims(batch, which.iter().copied());
+    let params: db::Params = &[
+        (&ids, Type::INT8_ARRAY),
+        (&fences, Type::INT8_ARRAY),
+        (&holds, Type::INT8_ARRAY),
+    ];
+    mark(
+        &db::query(client, COMPLETE, params).await?,
+        &ids,
+        which.iter().copied(),
+        written,
+    );
+    Ok(())
+}
+
+async fn finish(
+    client: &Client,
+    batch: &[Settlement],
+    which: &[(usize, Ending)],
+    holds: &[i64],
+    written: &mut [Settled],
+) -> Result<(), Error> {
+    if which.is_empty() {
+        return Ok(());
+    }
+    let (ids, fences) = claims(batch, which.iter().map(|(at, _)| *at));
+    let mut states = Vec::with_capacity(which.len());
+    let mut errors = Vec::with_capacity(which.len());
+    let mut results = Vec::with_capacity(which.len());
+    for (_, ending) in which {
+        let Ending::Finished { state, error, result } = ending else {
+            continue;
+        };
+        states.push(*state);
+        errors.push(error.as_deref());
+        results.push(result.as_deref());
+    }
+    let params: db::Params = &[
+        (&ids, Type::INT8_ARRAY),
+        (&fences, Type::INT8_ARRAY),
+        (&states, Type::TEXT_ARRAY),
+        (&errors, Type::TEXT_ARRAY),
+        (&results, Type::TEXT_ARRAY),
+        (&holds, Type::INT8_ARRAY),
+    ];
+    mark(
+        &db::query(client, FINISH, params).await?,
+        &ids,
+        which.iter().map(|(at, _)| *at),
+        written,
+    );
+    Ok(())
+}
+
+async fn put_back(
+    client: &Client,
+    batch: &[Settlement],
+    which: &[usize],
+    written: &mut [Settled],
+) -> Result<(), Error> {
+    if which.is_empty() {
+        return Ok(());
+    }
+    let (ids, fences) = claims(batch, which.iter().copied());
+    let mut delays = Vec::with_capacity(which.len());
+    let mut uncharged = Vec::with_capacity(which.len());
+    let mut crashed = Vec::with_capacity(which.len());
+    let mut errors = Vec::with_capacity(which.len());
+    for &at in which {
+        let Ending::Back {
+            delay,
+            uncharged: gratis,
+            crashed: crash,
+            error,
+        } = &batch[at].ending
+        else {
+            continue;
+        };
+        delays.push(millis(*delay));
+        uncharged.push(*gratis);
+        crashed.push(*crash);
+        errors.push(error.as_deref());
+    }
+    let params: db::Params = &[
+        (&ids, Type::INT8_ARRAY),
+        (&fences, Type::INT8_ARRAY),
+        (&delays, Type::INT8_ARRAY),
+        (&uncharged, Type::BOOL_ARRAY),
+        (&crashed, Type::BOOL_ARRAY),
+        (&errors, Type::TEXT_ARRAY),
+    ];
+    mark(
+        &db::query(client, PUT_BACK, params).await?,
+        &ids,
+        which.iter().copied(),
+        written,
+    );
+    Ok(())
+}
+
+fn claims(batch: &[Settlement], which: impl Iterator<Item = usize>) -> (Vec<i64>, Vec<i64>) {
+    which
+        .map(|at| (batch[at].claim.id, batch[at].claim.fence))
+        .unzip()
+}
+
+/// Marks as written those whose id came back. The ids are sorted, so each is found by halving.
+fn mark(
+    rows: &[tokio_postgres::Row],
+    ids: &[i64],
+    which: impl Iterator<Item = usize>,
+    written: &mut [Settled],
+) {
+    let which: Vec<usize> = which.collect();
+    for row in rows {
+        if let Ok(found) = ids.binary_search(&row.get(0)) {
+            written[which[found]] = Settled::Written;
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Giving back the jobs of workers that died. Every node may sweep; nobody leads.
+
+use std::time::Duration;
+
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use crate::claim::{SUSPECT_CRASHES, unsigned};
+use crate::db;
+use crate::enqueue::millis;
+use crate::error::Error;
+use crate::settle::{Cause, Claim, Ending, Settled, Settlement, error_entry, settle};
+
+/// Holds taken back at a time: up to 500 jobs each, so that one pass stays short.
+const HOLDS_MAX: i64 = 20;
+/// A job that was running when its worker died this often is buried. It ran alone the last time, so it is the culprit.
+const CRASHES_MAX: i16 = SUSPECT_CRASHES + 1;
+
+/// What one sweep found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Nobody had swept for so long that leases were extended instead.
+    pub slept: bool,
+    /// The names of the workers declared dead.
+    pub dead: Vec<String>,
+    /// Jobs that wait again.
+    pub given_back: usize,
+    /// Jobs buried because they were running at too many deaths.
+    pub buried: usize,
+}
+
+/// Ticks, declares dead the workers whose lease ran out, and gives back what the dead hold.
+///
+/// `tick` is how often anybody needs to sweep; after a gap longer than `slept` nobody is declared dead.
+pub async fn sweep(client: &Client, tick: Duration, slept: Duration) -> Result<Swept, Error> {
+    let params: db::Params = &[(&millis(tick), Type::INT8), (&millis(slept), Type::INT8)];
+    let rows = db::query(client, include_str!("../sql/sweep.sql"), params).await?;
+    let Some(row) = rows.first() else {
+        return Ok(Swept::default());
+    };
+    let mut swept = Swept {
+        slept: row.get("slept"),
+        dead: row.get("dead"),
+        ..Swept::default()
+    };
+    (swept.given_back, swept.buried) = take_back(client).await?;
+    Ok(swept)
+}
+
+/// Settles, in the place of dead workers, what they still hold. Fenced like any other settle, so two sweepers, or a dead
+/// worker that wakes up, cannot both write.
+pub async fn take_back(client: &Client) -> Result<(usize, usize), Error> {
+    let rows = db::query(
+        client,
+        include_str!("../sql/left_behind.sql"),
+        &[(&HOLDS_MAX, Type::INT8)],
+    )
+    .await?;
+    let mut holds: Vec<i64> = rows.iter().map(|row| row.get("hold")).collect();
+    holds.sort_unstable();
+    holds.dedup();
+    if holds.is_empty() {
+        return Ok((0, 0));
+    }
+    let held = rows.iter().filter_map(|row| {
+        let id: Option<i64> = row.get("id");
+        id.map(|id| Settlement {
+            claim: Claim {
+                id,
+                fence: row.get("fence"),
+            },
+            ending: after_crash(
+                row.get("crashes"),
+                unsigned(row.get("attempt")),
+                row.get("worker"),
+            ),
+        })
+    });
+    let batch: Vec<Settlement> = held.collect();
+    let settled = settle(client, &batch, &[]).await?;
+    client
+        .execute_typed(
+            include_str!("../sql/drop_holds.sql"),
+            &[(&holds, Type::INT8_ARRAY)],
+        )
+        .await?;
+    let written = batch
+        .iter()
+        .zip(settled)
+        .filter(|(_, settled)| *settled == Settled::Written);
+    let (buried, given_back): (Vec<_>, Vec<_>) =
+        written.partition(|(settlement, _)| matches!(settlement.ending, Ending::Finished { .. }));
+    Ok((given_back.len(), buried.len()))
+}
+
+/// A crash costs no attempt; it is counted by itself.
+fn after_crash(crashes: i16, attempt: u32, worker: &str) -> Ending {
+    let count = crashes + 1;
+    if count >= CRASHES_MAX {
+        let message =
+            format!("its worker died while running it, {count} times, the last time running nothing else");
+        return Ending::dead(error_entry(Cause::Crash, &message, attempt, worker));
+    }
+    let error = error_entry(Cause::Crash, "its worker died while running it", attempt, worker);
+    Ending::Back {
+        delay: Duration::ZERO,
+        uncharged: true,
+        crashed: true,
+        error: Some(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_buried_only_after_it_died_alone() {
+        assert!(matches!(
+            after_crash(0, 1, "w"),
+            Ending::Back {
+                uncharged: true,
+                crashed: true,
+                ..
+            }
+        ));
+        assert!(matches!(
+            after_crash(SUSPECT_CRASHES - 1, 1, "w"),
+            Ending::Back { .. }
+        ));
+        assert!(matches!(
+            after_crash(SUSPECT_CRASHES, 1, "w"),
+            Ending::Finished { state: "dead", .. }
+        ));
+    }
+}

@@ -1,0 +1,320 @@
+//! What the loops of a worker share.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::settler::SettleQueue;
+use super::{Stats, Worker};
+use crate::claim::{CLAIM_MAX, Claimed};
+use crate::client::Pitwheel;
+use crate::db::Pool;
+use crate::handler::{Context, Handlers};
+use crate::hint::Ears;
+use crate::settle::{Attempt, Cause, Claim, Ending, Failure, Outcome, Settlement, decide};
+
+pub(super) struct Core {
+    pub(super) pitwheel: Pitwheel,
+    pub(super) pool: Pool,
+    pub(super) name: String,
+    pub(super) queues: Vec<String>,
+    pub(super) kinds: Vec<String>,
+    pub(super) handlers: Handlers,
+    pub(super) lease: Duration,
+    pub(super) keep_history: Duration,
+    pub(super) settle_queue: SettleQueue,
+    /// Ends when the worker shall claim no more.
+    pub(super) stop: CancellationToken,
+    /// Something may be due.
+    pub(super) due: Arc<Notify>,
+    /// Somebody may want a running job stopped.
+    pub(super) cancel: Arc<Notify>,
+    /// A slot became free.
+    pub(super) freed: Notify,
+    id: AtomicI64,
+    table: Mutex<Table>,
+    started: AtomicU64,
+    settled: AtomicU64,
+    lost: AtomicU64,
+}
+
+/// Which slots are free and what runs in the others.
+struct Table {
+    slots: Vec<Slots>,
+    running: HashMap<Claim, Running>,
+    /// How many jobs of each hold are not settled yet.
+    holds: HashMap<i64, usize>,
+    /// Where the next claim starts asking, so that no queue is always first.
+    turn: usize,
+}
+
+pub(super) struct Slots {
+    pub(super) queue: String,
+    pub(super) free: usize,
+}
+
+struct Running {
+    context: Context,
+    hold: i64,
+    task: AbortHandle,
+}
+
+impl Core {
+    pub(super) fn new(mut worker: Worker, pool: Pool, id: i64, stop: CancellationToken) -> Core {
+        let slots = worker.slots();
+        let handlers = std::mem::take(&mut worker.handlers);
+        Core {
+            pitwheel: worker.pitwheel,
+            pool,
+            name: worker.name,
+            queues: worker.queues.into_iter().map(|(queue, _)| queue).collect(),
+            kinds: handlers.kinds(),
+            handlers,
+            lease: worker.lease,
+            keep_history: worker.keep_history,
+            settle_queue: SettleQueue::default(),
+            stop,
+            due: Arc::default(),
+            cancel: Arc::default(),
+            freed: Notify::new(),
+            id: AtomicI64::new(id),
+            table: Mutex::new(Table {
+                slots,
+                running: HashMap::new(),
+                holds: HashMap::new(),
+                turn: 0,
+            }),
+            started: AtomicU64::new(0),
+            settled: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+        }
+    }
+
+    /// The current incarnation.
+    pub(super) fn id(&self) -> i64 {
+        self.id.load(Ordering::Acquire)
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        Stats {
+            started: self.started.load(Ordering::Relaxed),
+            settled: self.settled.load(Ordering::Relaxed),
+            lost: self.lost.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(super) fn ears(&self) -> Ears {
+        Ears {
+            queues: self.queues.clone(),
+            due: self.due.clone(),
+            cancel: self.cancel.clone(),
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The free slots, as many in all as one claim may take. Queues take turns at being asked first.
+    pub(super) fn free_slots(&self) -> Vec<(String, usize)> {
+        let mut table = self.table();
+        table.turn = (table.turn + 1) % table.slots.len();
+        let (turn, count) = (table.turn, table.slots.len());
+        let mut left = CLAIM_MAX;
+        let mut free = Vec::new();
+        for slots in (0..count).map(|n| &table.slots[(turn + n) % count]) {
+            let asked = slots.free.min(left);
+            left -= asked;
+            if asked > 0 {
+                free.push((slots.queue.clone(), asked));
+            }
+        }
+        free
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.table().running.is_empty()
+    }
+
+    /// Starts what was claimed, each in a task and a slot of its own.
+    pub(super) fn start(self: &Arc<Core>, jobs: Vec<Claimed>) {
+        self.started.fetch_add(jobs.len() as u64, Ordering::Relaxed);
+        let mut table = self.table();
+        for job in jobs {
+            if let Some(slots) = table.slots.iter_mut().find(|slots| slots.queue == job.queue) {
+                slots.free = slots.free.saturating_sub(1);
+            }
+            let history = self
+                .handlers
+                .get(&job.kind)
+                .map_or(crate::History::All, |handler| handler.history);
+            let context = Context::new(self.pitwheel.clone(), &job, history);
+            let (claim, hold) = (job.claim, job.hold);
+            let task = tokio::spawn(run_one(self.clone(), job, context.clone())).abort_handle();
+            *table.holds.entry(hold).or_default() += 1;
+            table.running.insert(claim, Running { context, hold, task });
+        }
+    }
+
+    /// Takes settled jobs off the table and frees their slots. Only now, since a slot whose ending is not written yet
+    /// would let the worker hold more than it has slots for.
+    pub(super) fn settled(&self, settled: &[(Claim, bool)]) {
+        let mut table = self.table();
+        for (claim, written) in settled {
+            let counter = if *written { &self.settled } else { &self.lost };
+            counter.fetch_add(1, Ordering::Relaxed);
+            let Some(running) = table.running.remove(claim) else {
+                continue;
+            };
+            if let Some(slots) = table
+                .slots
+                .iter_mut()
+                .find(|slots| slots.queue == running.context.queue())
+            {
+                slots.free += 1;
+            }
+        }
+        drop(table);
+        self.freed.notify_one();
+    }
+
+    /// The holds that are empty once these are settled.
+    pub(super) fn emptied_by(&self, batch: &[Settlement]) -> Vec<i64> {
+        let mut table = self.table();
+        let mut emptied = Vec::new();
+        for settlement in batch {
+            let Some(hold) = table.running.get(&settlement.claim).map(|running| running.hold) else {
+                continue;
+            };
+            let Some(count) = table.holds.get_mut(&hold) else {
+                continue;
+            };
+            *count -= 1;
+            if *count == 0 {
+                table.holds.remove(&hold);
+                emptied.push(hold);
+            }
+        }
+        emptied
+    }
+
+    /// Whether the handler of this claim wrote its own completion.
+    pub(super) fn settled_by_handler(&self, claim: &Claim) -> bool {
+        self.table()
+            .running
+            .get(claim)
+            .is_some_and(|running| running.context.was_settled_by_handler())
+    }
+
+    /// What handlers said about their progress since the last time.
+    pub(super) fn take_progress(&self) -> Vec<(Claim, f32, String)> {
+        let table = self.table();
+        let reports = table
+            .running
+            .iter()
+            .filter(|(_, running)| !running.context.was_settled_by_handler());
+        let mut reports: Vec<_> = reports
+            .filter_map(|(claim, running)| {
+                running
+                    .context
+                    .take_progress()
+                    .map(|(part, note)| (*claim, part, note))
+            })
+            .collect();
+        reports.sort_unstable_by_key(|(claim, ..)| claim.id);
+        reports
+    }
+
+    /// Tells the handlers of these claims that somebody wants them to stop.
+    pub(super) fn request_cancel(&self, wanted: &[Claim]) {
+        let table = self.table();
+        wanted
+            .iter()
+            .filter_map(|claim| table.running.get(claim))
+            .for_each(|running| running.context.cancel(true));
+    }
+
+    /// The worker was declared dead and goes on as another. What runs belongs to others now: its handlers are told, and
+    /// their endings will be refused.
+    pub(super) fn reborn(&self, id: i64) {
+        self.id.store(id, Ordering::Release);
+        self.table()
+            .running
+            .values()
+            .for_each(|running| running.context.cancel(false));
+    }
+
+    /// Waits until nothing runs, but no longer than the grace time; then stops what is left and releases it.
+    pub(super) async fn finish_within(&self, grace: Duration) {
+        let idle = async {
+            while !self.is_idle() {
+                self.freed.notified().await;
+            }
+        };
+        if tokio::time::timeout(grace, idle).await.is_ok() {
+            return;
+        }
+        let left: Vec<Settlement> = {
+            let table = self.table();
+            table.running.values().for_each(|running| running.task.abort());
+            let released = |claim: &Claim| Settlement {
+                claim: *claim,
+                ending: Ending::released(),
+            };
+            table.running.keys().map(released).collect()
+        };
+        tracing::warn!(
+            worker = self.name,
+            jobs = left.len(),
+            "releasing jobs that did not finish in the grace time"
+        );
+        self.settle_queue.push_all(left);
+    }
+}
+
+/// One attempt, from its handler's first line to its place in the settle queue.
+async fn run_one(core: Arc<Core>, job: Claimed, context: Context) {
+    let outcome = match core.handlers.get(&job.kind) {
+        Some(handler) => handler.run(&job, context.clone()).await,
+        None => {
+            return core.settle_queue.push(Settlement {
+                claim: job.claim,
+                ending: Ending::released(),
+            });
+        }
+    };
+    let attempt = Attempt {
+        number: job.attempt,
+        max: job.max_attempts,
+        history: context.history(),
+        worker: &core.name,
+        cancelled: context.cancel_requested(),
+    };
+    let outcome = if context.was_settled_by_handler() {
+        uncommitted(outcome)
+    } else {
+        outcome
+    };
+    let ending = decide(outcome, &attempt, fastrand::f64());
+    core.settle_queue.push(Settlement {
+        claim: job.claim,
+        ending,
+    });
+}
+
+/// The handler completed the job in a transaction of its own. If that was committed, the job is gone and whatever is
+/// written here is refused; if it was not, the job is still held and its effects are not there.
+fn uncommitted(outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::Verdict(_) => Outcome::Failed(Failure {
+            cause: Cause::Error,
+            message: "the transaction in which the handler completed the job was not committed".into(),
+        }),
+        failed @ Outcome::Failed(_) => failed,
+    }
+}
