@@ -146,7 +146,7 @@ begin
         join pg_class as child on child.oid = inherits.inhrelid
         where inherits.inhparent = 'pitwheel.job_history'::regclass
           and child.relname ~ '^job_history_[0-9]{8}$'
-          and to_date(right(child.relname, 8), 'YYYYMMDD') + 1 <= (now() - keep at time zone 'utc')::date
+          and to_date(right(child.relname, 8), 'YYYYMMDD') + 1 <= ((now() - keep) at time zone 'utc')::date
     loop
         execute format('drop table pitwheel.%I', part);
         dropped := dropped + 1;

@@ -41,7 +41,7 @@ claimed as (
     from due
     where job.ctid = due.tid
     returning job.id, job.fence, job.attempt, job.max_attempts, job.timeout_ms, job.run_at, job.priority,
-        job.queue, job.kind, job.key, job.payload, job.metadata, job.crashes
+        job.queue, job.kind, job.key, job.payload, job.metadata
 ),
 held as (
     insert into pitwheel.hold (worker, job_ids)
@@ -52,7 +52,6 @@ held as (
 )
 select claimed.id, claimed.fence, claimed.attempt, claimed.max_attempts, claimed.timeout_ms, claimed.run_at,
     claimed.priority, claimed.queue, claimed.kind, claimed.key, claimed.payload::text as payload,
-    claimed.metadata::text as metadata, claimed.crashes,
-    held.id as hold
+    claimed.metadata::text as metadata, held.id as hold
 from claimed
 cross join held

@@ -25,10 +25,7 @@ pub mod tokio_postgres {
         jobs: impl IntoIterator<Item = T>,
     ) -> Result<Vec<Enqueued>, Error> {
         let jobs: Vec<NewJob> = jobs.into_iter().map(Into::into).collect();
-        enqueue::enqueue_with(&jobs, async |columns| {
-            enqueue::send(transaction.client(), columns).await
-        })
-        .await
+        enqueue::enqueue_with(&jobs, async |columns| enqueue::send(transaction.client(), columns).await).await
     }
 
     /// Completes the handler's job in the transaction. Then return `Ok(())`: if the transaction did not commit after all,
@@ -59,11 +56,7 @@ pub mod tokio_postgres {
                 transaction.query_typed(FINISH, params).await?
             }
         };
-        Ok(if rows.is_empty() {
-            Settled::Lost
-        } else {
-            Settled::Written
-        })
+        Ok(if rows.is_empty() { Settled::Lost } else { Settled::Written })
     }
 }
 
@@ -93,9 +86,7 @@ pub mod sqlx {
         context.settled_by_handler();
         let claim = context.claim();
         let query = match context.history() {
-            History::FailuresOnly => ::sqlx::query(COMPLETE)
-                .bind(vec![claim.id])
-                .bind(vec![claim.fence]),
+            History::FailuresOnly => ::sqlx::query(COMPLETE).bind(vec![claim.id]).bind(vec![claim.fence]),
             History::All => ::sqlx::query(FINISH)
                 .bind(vec![claim.id])
                 .bind(vec![claim.fence])
@@ -103,16 +94,8 @@ pub mod sqlx {
                 .bind(vec![None::<String>])
                 .bind(vec![None::<String>]),
         };
-        let rows = query
-            .bind(Vec::<i64>::new())
-            .persistent(false)
-            .fetch_all(transaction)
-            .await?;
-        Ok(if rows.is_empty() {
-            Settled::Lost
-        } else {
-            Settled::Written
-        })
+        let rows = query.bind(Vec::<i64>::new()).persistent(false).fetch_all(transaction).await?;
+        Ok(if rows.is_empty() { Settled::Lost } else { Settled::Written })
     }
 
     async fn send(
@@ -132,8 +115,6 @@ pub mod sqlx {
             .bind(columns.metadata);
         let query = if keyed { query.bind(columns.keys) } else { query };
         let rows = query.persistent(false).fetch_all(transaction).await?;
-        rows.iter()
-            .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
-            .collect()
+        rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
     }
 }

@@ -20,9 +20,7 @@ mod tests {
 
     #[test]
     fn the_span_doubles_up_to_its_cap() {
-        let spans: Vec<u64> = [1, 2, 3, 11, 12, 1000, u32::MAX]
-            .map(|n| backoff(n, 1.0).as_secs())
-            .to_vec();
+        let spans: Vec<u64> = [1, 2, 3, 11, 12, 1000, u32::MAX].map(|n| backoff(n, 1.0).as_secs()).to_vec();
         assert_eq!(spans, [2, 4, 8, 2048, 3600, 3600, 3600]);
     }
 

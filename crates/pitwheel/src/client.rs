@@ -26,10 +26,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options {
-            connections: 8,
-            application: "pitwheel".to_owned(),
-        }
+        Options { connections: 8, application: "pitwheel".to_owned() }
     }
 }
 
@@ -51,10 +48,7 @@ impl Pitwheel {
     pub async fn connect_with(url: &str, options: Options) -> Result<Pitwheel, Error> {
         let pool = Pool::new(url, &options.application, options.connections.max(1))?;
         drop(pool.get().await?);
-        Ok(Pitwheel {
-            pool,
-            hints: Arc::default(),
-        })
+        Ok(Pitwheel { pool, hints: Arc::default() })
     }
 
     /// Brings the schema up to this version; safe to call from every node at every start. Returns what was applied.
@@ -77,10 +71,7 @@ impl Pitwheel {
     /// Safe to repeat after an error if the job has a key.
     pub async fn enqueue(&self, job: impl Into<NewJob>) -> Result<Enqueued, Error> {
         let enqueued = self.enqueue_many([job]).await?;
-        enqueued
-            .first()
-            .copied()
-            .ok_or_else(|| Error::Invalid("no answer for the job".into()))
+        enqueued.first().copied().ok_or_else(|| Error::Invalid("no answer for the job".into()))
     }
 
     /// Enqueues many jobs, 500 a statement; each statement is committed by itself. The answers are in the order given.
@@ -169,10 +160,8 @@ impl Pitwheel {
 /// The queues of a batch in which something is due at once.
 fn due_queues(columns: &enqueue::Columns) -> Vec<String> {
     let due = |at: &usize| columns.delays_ms[*at] == 0 && columns.run_ats_us[*at].is_none();
-    let mut queues: Vec<String> = (0..columns.queues.len())
-        .filter(due)
-        .map(|at| columns.queues[at].clone())
-        .collect();
+    let mut queues: Vec<String> =
+        (0..columns.queues.len()).filter(due).map(|at| columns.queues[at].clone()).collect();
     queues.sort_unstable();
     queues.dedup();
     queues

@@ -41,9 +41,7 @@ const EVERY_QUEUE: &str = "*";
 
 pub(crate) async fn pause(client: &Client, queue: Option<&str>) -> Result<(), Error> {
     let name = row_name(queue)?;
-    client
-        .execute_typed(include_str!("../sql/pause.sql"), &[(&name, Type::TEXT)])
-        .await?;
+    client.execute_typed(include_str!("../sql/pause.sql"), &[(&name, Type::TEXT)]).await?;
     Ok(())
 }
 

@@ -28,10 +28,7 @@ pub struct Position {
 }
 
 impl Position {
-    const BOTTOM: Position = Position {
-        run_at: UNIX_EPOCH,
-        id: 0,
-    };
+    const BOTTOM: Position = Position { run_at: UNIX_EPOCH, id: 0 };
 }
 
 /// The remembered places of all levels of a node's queues.
@@ -74,18 +71,13 @@ impl Cursor {
                 mark: None,
             })
         });
-        Cursor {
-            levels: levels.collect(),
-            last_seen_at: UNIX_EPOCH,
-        }
+        Cursor { levels: levels.collect(), last_seen_at: UNIX_EPOCH }
     }
 
     /// A job of this level was claimed.
     pub(crate) fn claimed(&mut self, queue: &str, priority: i16, position: Position) {
-        if let Some(level) = self
-            .levels
-            .iter_mut()
-            .find(|level| level.priority == priority && level.queue == queue)
+        if let Some(level) =
+            self.levels.iter_mut().find(|level| level.priority == priority && level.queue == queue)
         {
             level.bound = level.bound.max(position);
         }
@@ -94,10 +86,7 @@ impl Cursor {
     /// A claim got less than it asked of this queue: all that is due there is held, locked or of other kinds. Without
     /// this, jobs of kinds that only others know would be walked over at every poll.
     pub(crate) fn ran_dry(&mut self, queue: &str, now: SystemTime) {
-        let reached = Position {
-            run_at: now - MARGIN,
-            id: 0,
-        };
+        let reached = Position { run_at: now - MARGIN, id: 0 };
         for level in self.levels.iter_mut().filter(|level| level.queue == queue) {
             level.bound = level.bound.max(reached);
         }
@@ -125,10 +114,7 @@ impl Cursor {
 impl Level {
     fn looked_back(&mut self, snapshot: Snapshot, first: Option<Position>) {
         if let Some(first) = first {
-            self.bound = self.bound.min(Position {
-                run_at: first.run_at,
-                id: first.id - 1,
-            });
+            self.bound = self.bound.min(Position { run_at: first.run_at, id: first.id - 1 });
             self.mark = None;
             return;
         }
@@ -140,16 +126,10 @@ impl Level {
             Some(_) => return,
             None => {}
         }
-        let settled = Position {
-            run_at: snapshot.seen_at - MARGIN,
-            id: 0,
-        };
+        let settled = Position { run_at: snapshot.seen_at - MARGIN, id: 0 };
         let position = self.bound.min(settled);
         if position > self.floor {
-            self.mark = Some(Mark {
-                position,
-                next_xid: snapshot.next_xid,
-            });
+            self.mark = Some(Mark { position, next_xid: snapshot.next_xid });
         }
     }
 }
@@ -159,18 +139,11 @@ mod tests {
     use super::*;
 
     fn at(seconds: u64) -> Position {
-        Position {
-            run_at: UNIX_EPOCH + Duration::from_secs(seconds),
-            id: 1,
-        }
+        Position { run_at: UNIX_EPOCH + Duration::from_secs(seconds), id: 1 }
     }
 
     fn snapshot(seconds: u64, oldest_xid: i64, next_xid: i64) -> Snapshot {
-        Snapshot {
-            seen_at: at(seconds).run_at,
-            oldest_xid,
-            next_xid,
-        }
+        Snapshot { seen_at: at(seconds).run_at, oldest_xid, next_xid }
     }
 
     fn level(cursor: &Cursor) -> &Level {
@@ -178,11 +151,8 @@ mod tests {
     }
 
     fn look(cursor: &mut Cursor, snapshot: Snapshot, first: Option<Position>) {
-        let answers: Vec<_> = cursor
-            .levels
-            .iter()
-            .map(|level| first.filter(|_| level.priority == 0))
-            .collect();
+        let answers: Vec<_> =
+            cursor.levels.iter().map(|level| first.filter(|_| level.priority == 0)).collect();
         cursor.looked_back(snapshot, answers.into_iter());
     }
 
@@ -232,9 +202,6 @@ mod tests {
         look(&mut cursor, snapshot(201, 5, 5), None);
         assert_eq!(level(&cursor).floor, at(100));
         look(&mut cursor, snapshot(150, 6, 6), None);
-        assert_eq!(
-            (level(&cursor).floor, level(&cursor).bound),
-            (Position::BOTTOM, Position::BOTTOM)
-        );
+        assert_eq!((level(&cursor).floor, level(&cursor).bound), (Position::BOTTOM, Position::BOTTOM));
     }
 }

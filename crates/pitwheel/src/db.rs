@@ -43,9 +43,7 @@ impl Pool {
     }
 
     fn with_config(config: Config, size: usize) -> Result<Pool, Error> {
-        let recycling = ManagerConfig {
-            recycling_method: RecyclingMethod::Fast,
-        };
+        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = match config.get_ssl_mode() {
             SslMode::Require => Manager::from_config(config.clone(), tls()?, recycling),
             _ => Manager::from_config(config.clone(), NoTls, recycling),
@@ -57,10 +55,7 @@ impl Pool {
             .create_timeout(Some(CONNECT_MAX))
             .build()
             .map_err(|error| Error::Url(error.to_string()))?;
-        Ok(Pool {
-            pool,
-            config: Arc::new(config),
-        })
+        Ok(Pool { pool, config: Arc::new(config) })
     }
 
     /// A connection, for as long as the guard lives.
@@ -104,15 +99,10 @@ pub(crate) async fn query(client: &Client, sql: &str, params: Params<'_>) -> Res
 fn config(url: &str, application: &str) -> Result<Config, Error> {
     let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
         use std::error::Error as _;
-        let reason = error
-            .source()
-            .map_or_else(|| error.to_string(), ToString::to_string);
+        let reason = error.source().map_or_else(|| error.to_string(), ToString::to_string);
         Error::Url(format!("{reason} (expected postgres://user@host:5432/database)"))
     })?;
-    config
-        .connect_timeout(CONNECT_MAX)
-        .keepalives(true)
-        .keepalives_idle(KEEPALIVE);
+    config.connect_timeout(CONNECT_MAX).keepalives(true).keepalives_idle(KEEPALIVE);
     if config.get_application_name().is_none() {
         config.application_name(application);
     }

@@ -49,11 +49,9 @@ impl Columns {
         self.delays_ms.push(millis(job.delay));
         self.run_ats_us.push(job.run_at.map(micros));
         self.priorities.push(job.priority);
-        self.max_attempts
-            .push(i32::try_from(job.max_attempts).unwrap_or(i32::MAX));
+        self.max_attempts.push(i32::try_from(job.max_attempts).unwrap_or(i32::MAX));
         self.timeouts_ms.push(job.timeout.map(millis));
-        self.metadata
-            .push(job.metadata.as_ref().and_then(|json| json.clone().ok()));
+        self.metadata.push(job.metadata.as_ref().and_then(|json| json.clone().ok()));
         self.keys.push(job.key.clone());
     }
 

@@ -91,9 +91,9 @@ impl DatabaseError {
     fn is_transient(&self) -> bool {
         match self {
             DatabaseError::Unreachable(_) => true,
-            DatabaseError::Refused { code, .. } => ["08", "40", "53", "55", "57"]
-                .iter()
-                .any(|class| code.starts_with(class)),
+            DatabaseError::Refused { code, .. } => {
+                ["08", "40", "53", "55", "57"].iter().any(|class| code.starts_with(class))
+            }
         }
     }
 

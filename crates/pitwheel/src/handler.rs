@@ -47,13 +47,7 @@ impl Handlers {
             Ok(job) => run(handler(job, context)),
             Err(error) => mismatch(&error),
         };
-        match self.by_kind.insert(
-            J::KIND,
-            Handler {
-                call: Box::new(call),
-                history: J::HISTORY,
-            },
-        ) {
+        match self.by_kind.insert(J::KIND, Handler { call: Box::new(call), history: J::HISTORY }) {
             None => Ok(()),
             Some(_) => Err(Error::Invalid(format!("kind `{}` has two handlers", J::KIND))),
         }
@@ -70,9 +64,11 @@ impl Handlers {
 
 impl Handler {
     /// Runs the handler to its outcome: an error, a panic, a timeout and a wrong payload are all outcomes.
-    pub(crate) async fn run(&self, job: &Claimed, context: Context) -> Outcome {
+    pub(crate) async fn run(&self, context: &Context) -> Outcome {
+        let job = &context.inner.job;
         // Deserializing and creating the future are user code too, and may panic.
-        let started = std::panic::catch_unwind(AssertUnwindSafe(|| (self.call)(&job.payload, context)));
+        let started =
+            std::panic::catch_unwind(AssertUnwindSafe(|| (self.call)(&job.payload, context.clone())));
         let running = match started {
             Ok(running) => AssertUnwindSafe(running).catch_unwind(),
             Err(panic) => return failed(Cause::Panic, panic_message(panic.as_ref())),
@@ -110,10 +106,7 @@ fn failed(cause: Cause, message: String) -> Outcome {
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let text = panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or(panic.downcast_ref::<String>().map(String::as_str));
+    let text = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("a panic without a message").to_owned()
 }
 
@@ -125,14 +118,8 @@ pub struct Context {
 
 struct Inner {
     pitwheel: Pitwheel,
-    claim: Claim,
-    attempt: u32,
-    max_attempts: u32,
+    job: Claimed,
     history: History,
-    kind: String,
-    queue: String,
-    key: Option<String>,
-    metadata: Option<String>,
     cancelled: CancellationToken,
     /// Somebody asked to cancel the job, as opposed to the claim being lost.
     cancel_requested: AtomicBool,
@@ -141,18 +128,12 @@ struct Inner {
 }
 
 impl Context {
-    pub(crate) fn new(pitwheel: Pitwheel, job: &Claimed, history: History) -> Context {
+    pub(crate) fn new(pitwheel: Pitwheel, job: Claimed, history: History) -> Context {
         Context {
             inner: Arc::new(Inner {
                 pitwheel,
-                claim: job.claim,
-                attempt: job.attempt,
-                max_attempts: job.max_attempts,
+                job,
                 history,
-                kind: job.kind.clone(),
-                queue: job.queue.clone(),
-                key: job.key.clone(),
-                metadata: job.metadata.clone(),
                 cancelled: CancellationToken::new(),
                 cancel_requested: AtomicBool::new(false),
                 settled_by_handler: AtomicBool::new(false),
@@ -163,45 +144,42 @@ impl Context {
 
     /// The job's id: the idempotency key for effects outside the database.
     pub fn id(&self) -> i64 {
-        self.inner.claim.id
+        self.inner.job.claim.id
     }
 
     /// The claim this run stands on. Its fence grows with every claim of the job.
     pub fn claim(&self) -> Claim {
-        self.inner.claim
+        self.inner.job.claim
     }
 
     /// Which attempt this is, counted from 1.
     pub fn attempt(&self) -> u32 {
-        self.inner.attempt
+        self.inner.job.attempt
     }
 
     /// How many attempts there are.
     pub fn max_attempts(&self) -> u32 {
-        self.inner.max_attempts
+        self.inner.job.max_attempts
     }
 
     /// The job's kind.
     pub fn kind(&self) -> &str {
-        &self.inner.kind
+        &self.inner.job.kind
     }
 
     /// The queue it came from.
     pub fn queue(&self) -> &str {
-        &self.inner.queue
+        &self.inner.job.queue
     }
 
     /// Its key, if it has one.
     pub fn key(&self) -> Option<&str> {
-        self.inner.key.as_deref()
+        self.inner.job.key.as_deref()
     }
 
     /// Its metadata as the type you expect; `None` when there is none or it is something else.
     pub fn metadata<T: DeserializeOwned>(&self) -> Option<T> {
-        self.inner
-            .metadata
-            .as_deref()
-            .and_then(|json| serde_json::from_str(json).ok())
+        self.inner.job.metadata.as_deref().and_then(|json| serde_json::from_str(json).ok())
     }
 
     /// To enqueue further jobs.
@@ -222,26 +200,13 @@ impl Context {
 
     /// Says how far the job is: a fraction between 0 and 1 and a short text. Written about once a second, the last one wins.
     pub fn progress(&self, fraction: f32, note: impl Into<String>) {
-        let fraction = if fraction.is_finite() {
-            fraction.clamp(0.0, 1.0)
-        } else {
-            0.0
-        };
-        let note: String = note
-            .into()
-            .chars()
-            .filter(|c| *c != '\0')
-            .take(NOTE_CHARS_MAX)
-            .collect();
+        let fraction = if fraction.is_finite() { fraction.clamp(0.0, 1.0) } else { 0.0 };
+        let note: String = note.into().chars().filter(|c| *c != '\0').take(NOTE_CHARS_MAX).collect();
         *self.inner.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some((fraction, note));
     }
 
     pub(crate) fn take_progress(&self) -> Option<(f32, String)> {
-        self.inner
-            .progress
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
+        self.inner.progress.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     pub(crate) fn cancel(&self, requested: bool) {

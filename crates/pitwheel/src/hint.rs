@@ -36,11 +36,7 @@ pub(crate) struct Hints {
 impl Hints {
     /// Sends the hint that a queue has something due, unless one was sent just now.
     pub(crate) async fn due(&self, client: &Client, queue: &str) -> Result<(), Error> {
-        if self.is_worth_it(queue) {
-            send(client, &format!("due {queue}")).await
-        } else {
-            Ok(())
-        }
+        if self.is_worth_it(queue) { send(client, &format!("due {queue}")).await } else { Ok(()) }
     }
 
     fn is_worth_it(&self, queue: &str) -> bool {
@@ -62,12 +58,7 @@ pub(crate) async fn cancel(client: &Client) -> Result<(), Error> {
 }
 
 async fn send(client: &Client, word: &str) -> Result<(), Error> {
-    db::query(
-        client,
-        "select pg_notify($1, $2)",
-        &[(&CHANNEL, Type::TEXT), (&word, Type::TEXT)],
-    )
-    .await?;
+    db::query(client, "select pg_notify($1, $2)", &[(&CHANNEL, Type::TEXT), (&word, Type::TEXT)]).await?;
     Ok(())
 }
 

@@ -32,13 +32,7 @@ pub enum State {
 
 impl State {
     /// All of them, in the order of a job's life.
-    pub const ALL: [State; 5] = [
-        State::Waiting,
-        State::Running,
-        State::Done,
-        State::Dead,
-        State::Cancelled,
-    ];
+    pub const ALL: [State; 5] = [State::Waiting, State::Running, State::Done, State::Dead, State::Cancelled];
 
     /// The word used everywhere: tables, CLI, API.
     pub fn as_str(self) -> &'static str {
@@ -58,9 +52,7 @@ impl std::str::FromStr for State {
     fn from_str(word: &str) -> Result<State, Error> {
         let found = State::ALL.into_iter().find(|state| state.as_str() == word);
         found.ok_or_else(|| {
-            Error::Invalid(format!(
-                "state `{word}` is not one of waiting, running, done, dead, cancelled"
-            ))
+            Error::Invalid(format!("state `{word}` is not one of waiting, running, done, dead, cancelled"))
         })
     }
 }
@@ -164,11 +156,7 @@ pub(crate) async fn jobs(client: &Client, filter: &Filter) -> Result<Vec<JobSumm
             filter.limit
         )));
     }
-    let limit = if filter.limit == 0 {
-        50
-    } else {
-        filter.limit as i64
-    };
+    let limit = if filter.limit == 0 { 50 } else { filter.limit as i64 };
     let before = filter.before.unwrap_or(i64::MAX);
     let state = filter.state.map(State::as_str);
     let params: db::Params = &[
@@ -184,9 +172,7 @@ pub(crate) async fn jobs(client: &Client, filter: &Filter) -> Result<Vec<JobSumm
 
 pub(crate) async fn job(client: &Client, id: i64) -> Result<JobDetail, Error> {
     let rows = db::query(client, include_str!("../sql/job.sql"), &[(&id, Type::INT8)]).await?;
-    let row = rows
-        .first()
-        .ok_or(Error::NotFound(id, "it never was, or its history was pruned"))?;
+    let row = rows.first().ok_or(Error::NotFound(id, "it never was, or its history was pruned"))?;
     Ok(JobDetail {
         summary: summary(row)?,
         fence: row.get("fence"),
@@ -202,12 +188,7 @@ pub(crate) async fn job(client: &Client, id: i64) -> Result<JobDetail, Error> {
 }
 
 pub(crate) async fn queues(client: &Client) -> Result<Vec<QueueSummary>, Error> {
-    let rows = db::query(
-        client,
-        include_str!("../sql/queues.sql"),
-        &[(&COUNT_MAX, Type::INT8)],
-    )
-    .await?;
+    let rows = db::query(client, include_str!("../sql/queues.sql"), &[(&COUNT_MAX, Type::INT8)]).await?;
     let queue = |row: &Row| {
         let (waiting, running, later): (i64, i64, i64) =
             (row.get("waiting"), row.get("running"), row.get("later"));

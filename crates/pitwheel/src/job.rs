@@ -205,15 +205,10 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Error> {
 
 fn check_key(key: &str) -> Result<(), Error> {
     if key.is_empty() || key.len() > 512 {
-        return Err(Error::Invalid(format!(
-            "key has {} bytes, it may have 1 to 512",
-            key.len()
-        )));
+        return Err(Error::Invalid(format!("key has {} bytes, it may have 1 to 512", key.len())));
     }
     if key.contains('\0') {
-        return Err(Error::Invalid(
-            "key holds a NUL character, which Postgres cannot store".into(),
-        ));
+        return Err(Error::Invalid("key holds a NUL character, which Postgres cannot store".into()));
     }
     Ok(())
 }

@@ -17,11 +17,8 @@ pub struct Migration {
 }
 
 /// All steps, oldest first. A published one is never edited.
-pub const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "job",
-    sql: include_str!("../migrations/0001_job.sql"),
-}];
+pub const MIGRATIONS: &[Migration] =
+    &[Migration { version: 1, name: "job", sql: include_str!("../migrations/0001_job.sql") }];
 
 /// One node migrates at a time. Held by the transaction, so that it passes through a pooler and cannot leak.
 pub const LOCK: &str = "select pg_advisory_xact_lock(hashtextextended('pitwheel.migrate', 0))";
@@ -55,20 +52,13 @@ pub(crate) async fn migrate(pool: &Pool) -> Result<Vec<&'static str>, Error> {
     let found = found(transaction.client()).await?;
     refuse_newer(&found)?;
     let mut applied = Vec::new();
-    for migration in MIGRATIONS
-        .iter()
-        .filter(|migration| migration.version > found.version)
-    {
+    for migration in MIGRATIONS.iter().filter(|migration| migration.version > found.version) {
         transaction.batch_execute(migration.sql).await?;
         let breaking = migration.sql.starts_with("-- breaking");
         transaction
             .execute_typed(
                 "insert into pitwheel.migration (version, name, breaking) values ($1, $2, $3)",
-                &[
-                    (&migration.version, Type::INT4),
-                    (&migration.name, Type::TEXT),
-                    (&breaking, Type::BOOL),
-                ],
+                &[(&migration.version, Type::INT4), (&migration.name, Type::TEXT), (&breaking, Type::BOOL)],
             )
             .await?;
         applied.push(migration.name);
@@ -82,11 +72,7 @@ pub(crate) async fn status(client: &Client) -> Result<MigrationStatus, Error> {
     Ok(MigrationStatus {
         found: found.version,
         known: newest(),
-        pending: MIGRATIONS
-            .iter()
-            .filter(|one| one.version > found.version)
-            .map(|one| one.name)
-            .collect(),
+        pending: MIGRATIONS.iter().filter(|one| one.version > found.version).map(|one| one.name).collect(),
     })
 }
 
@@ -95,10 +81,7 @@ pub(crate) async fn check(client: &Client) -> Result<(), Error> {
     let found = found(client).await?;
     refuse_newer(&found)?;
     if found.version < newest() {
-        return Err(Error::SchemaBehind {
-            found: found.version,
-            needed: newest(),
-        });
+        return Err(Error::SchemaBehind { found: found.version, needed: newest() });
     }
     Ok(())
 }
@@ -110,33 +93,19 @@ struct Found {
 }
 
 async fn found(client: &Client) -> Result<Found, Error> {
-    let there = db::query(
-        client,
-        "select to_regclass('pitwheel.migration') is not null",
-        &[],
-    )
-    .await?;
+    let there = db::query(client, "select to_regclass('pitwheel.migration') is not null", &[]).await?;
     if !there[0].get::<_, bool>(0) {
-        return Ok(Found {
-            version: 0,
-            breaking: None,
-        });
+        return Ok(Found { version: 0, breaking: None });
     }
     let sql = "select coalesce(max(version), 0), max(version) filter (where breaking and version > $1)
         from pitwheel.migration";
     let rows = db::query(client, sql, &[(&newest(), Type::INT4)]).await?;
-    Ok(Found {
-        version: rows[0].get(0),
-        breaking: rows[0].get(1),
-    })
+    Ok(Found { version: rows[0].get(0), breaking: rows[0].get(1) })
 }
 
 fn refuse_newer(found: &Found) -> Result<(), Error> {
     match found.breaking {
-        Some(_) => Err(Error::SchemaAhead {
-            found: found.version,
-            known: newest(),
-        }),
+        Some(_) => Err(Error::SchemaAhead { found: found.version, known: newest() }),
         None => Ok(()),
     }
 }

@@ -86,15 +86,9 @@ fn check_exponent(digits: &[u8]) -> Result<(), PayloadError> {
     };
     let mut exponent: u32 = 0;
     for digit in unsigned.iter().take_while(|byte| byte.is_ascii_digit()) {
-        exponent = exponent
-            .saturating_mul(10)
-            .saturating_add(u32::from(digit - b'0'));
+        exponent = exponent.saturating_mul(10).saturating_add(u32::from(digit - b'0'));
     }
-    if exponent > EXPONENT_MAX {
-        Err(PayloadError::HugeExponent)
-    } else {
-        Ok(())
-    }
+    if exponent > EXPONENT_MAX { Err(PayloadError::HugeExponent) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -103,14 +97,9 @@ mod tests {
 
     #[test]
     fn ordinary_payloads_pass() {
-        for json in [
-            "{}",
-            "null",
-            "1.5e10",
-            r#"{"a":[1,2,{"b":"e9999 \\u0000 [[["}]}"#,
-            "\"\\\"\"",
-            "-0.1E-12",
-        ] {
+        for json in
+            ["{}", "null", "1.5e10", r#"{"a":[1,2,{"b":"e9999 \\u0000 [[["}]}"#, "\"\\\"\"", "-0.1E-12"]
+        {
             assert_eq!(check(json), Ok(()), "{json}");
         }
     }

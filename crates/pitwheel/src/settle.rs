@@ -69,27 +69,17 @@ impl Verdict {
     /// Done, with a result to keep. A result that is not JSON or too large fails the attempt.
     pub fn complete_with(result: &impl Serialize) -> Result<Verdict, Error> {
         let checked = to_json(result).and_then(|json| payload::check(&json).map(|()| json));
-        checked
-            .map(Verdict::CompleteWith)
-            .map_err(|problem| Error::Payload {
-                what: "result",
-                problem,
-            })
+        checked.map(Verdict::CompleteWith).map_err(|problem| Error::Payload { what: "result", problem })
     }
 
     /// Never again, because of this.
     pub fn bury(reason: impl std::fmt::Display) -> Verdict {
-        Verdict::Bury {
-            reason: reason.to_string(),
-        }
+        Verdict::Bury { reason: reason.to_string() }
     }
 
     /// Again after this long, because of this.
     pub fn retry_after(after: Duration, reason: impl std::fmt::Display) -> Verdict {
-        Verdict::Retry {
-            after,
-            reason: reason.to_string(),
-        }
+        Verdict::Retry { after, reason: reason.to_string() }
     }
 }
 
@@ -167,32 +157,19 @@ pub enum Ending {
 impl Ending {
     /// Given back as if it had never been claimed.
     pub fn released() -> Ending {
-        Ending::Back {
-            delay: Duration::ZERO,
-            uncharged: true,
-            crashed: false,
-            error: None,
-        }
+        Ending::Back { delay: Duration::ZERO, uncharged: true, crashed: false, error: None }
     }
 
     /// Done; remembered if its kind wants that, or there is a result to keep.
     pub fn done(history: History, result: Option<String>) -> Ending {
         match (history, &result) {
             (History::FailuresOnly, None) => Ending::Forgotten,
-            _ => Ending::Finished {
-                state: "done",
-                error: None,
-                result,
-            },
+            _ => Ending::Finished { state: "done", error: None, result },
         }
     }
 
     pub(crate) fn dead(error: String) -> Ending {
-        Ending::Finished {
-            state: "dead",
-            error: Some(error),
-            result: None,
-        }
+        Ending::Finished { state: "dead", error: Some(error), result: None }
     }
 }
 
@@ -214,52 +191,30 @@ pub(crate) fn decide(outcome: Outcome, attempt: &Attempt<'_>, random: f64) -> En
             return Ending::done(attempt.history, Some(result));
         }
         Outcome::Verdict(Verdict::Snooze(delay)) => {
-            return Ending::Back {
-                delay,
-                uncharged: true,
-                crashed: false,
-                error: None,
-            };
+            return Ending::Back { delay, uncharged: true, crashed: false, error: None };
         }
         Outcome::Verdict(Verdict::Bury { reason }) => {
             return Ending::dead(error_entry(Cause::Error, &reason, attempt.number, attempt.worker));
         }
-        Outcome::Verdict(Verdict::Retry { after, reason }) => (
-            Failure {
-                cause: Cause::Error,
-                message: reason,
-            },
-            Some(after),
-        ),
+        Outcome::Verdict(Verdict::Retry { after, reason }) => {
+            (Failure { cause: Cause::Error, message: reason }, Some(after))
+        }
         Outcome::Failed(failure) => (failure, None),
     };
     let error = error_entry(failure.cause, &failure.message, attempt.number, attempt.worker);
     if attempt.cancelled {
-        return Ending::Finished {
-            state: "cancelled",
-            error: Some(error),
-            result: None,
-        };
+        return Ending::Finished { state: "cancelled", error: Some(error), result: None };
     }
     if attempt.number >= attempt.max {
         return Ending::dead(error);
     }
     let delay = wait.unwrap_or_else(|| backoff(attempt.number, random));
-    Ending::Back {
-        delay,
-        uncharged: false,
-        crashed: false,
-        error: Some(error),
-    }
+    Ending::Back { delay, uncharged: false, crashed: false, error: Some(error) }
 }
 
 /// One entry of a job's errors. Postgres adds the time.
 pub(crate) fn error_entry(cause: Cause, message: &str, attempt: u32, worker: &str) -> String {
-    let message: String = message
-        .chars()
-        .filter(|c| *c != '\0')
-        .take(ERROR_CHARS_MAX)
-        .collect();
+    let message: String = message.chars().filter(|c| *c != '\0').take(ERROR_CHARS_MAX).collect();
     serde_json::json!({ "attempt": attempt, "cause": cause, "message": message, "worker": worker })
         .to_string()
 }
@@ -288,23 +243,14 @@ pub async fn settle(client: &Client, batch: &[Settlement], holds: &[i64]) -> Res
         let Ending::Back { error, .. } = &batch[at].ending else {
             continue;
         };
-        finished.push((
-            at,
-            Ending::Finished {
-                state: "cancelled",
-                error: error.clone(),
-                result: None,
-            },
-        ));
+        finished.push((at, Ending::Finished { state: "cancelled", error: error.clone(), result: None }));
     }
     finished.sort_unstable_by_key(|(at, _)| batch[*at].claim.id);
     let finish_holds = if forgotten.is_empty() { holds } else { &[] };
     finish(client, batch, &finished, finish_holds, &mut written).await?;
     complete(client, batch, &forgotten, holds, &mut written).await?;
     if finished.is_empty() && forgotten.is_empty() && !holds.is_empty() {
-        client
-            .execute_typed(DROP_HOLDS, &[(&holds, Type::INT8_ARRAY)])
-            .await?;
+        client.execute_typed(DROP_HOLDS, &[(&holds, Type::INT8_ARRAY)]).await?;
     }
     Ok(written)
 }
@@ -320,17 +266,9 @@ async fn complete(
         return Ok(());
     }
     let (ids, fences) = claims(batch, which.iter().copied());
-    let params: db::Params = &[
-        (&ids, Type::INT8_ARRAY),
-        (&fences, Type::INT8_ARRAY),
-        (&holds, Type::INT8_ARRAY),
-    ];
-    mark(
-        &db::query(client, COMPLETE, params).await?,
-        &ids,
-        which.iter().copied(),
-        written,
-    );
+    let params: db::Params =
+        &[(&ids, Type::INT8_ARRAY), (&fences, Type::INT8_ARRAY), (&holds, Type::INT8_ARRAY)];
+    mark(&db::query(client, COMPLETE, params).await?, &ids, which.iter().copied(), written);
     Ok(())
 }
 
@@ -364,12 +302,7 @@ async fn finish(
         (&results, Type::TEXT_ARRAY),
         (&holds, Type::INT8_ARRAY),
     ];
-    mark(
-        &db::query(client, FINISH, params).await?,
-        &ids,
-        which.iter().map(|(at, _)| *at),
-        written,
-    );
+    mark(&db::query(client, FINISH, params).await?, &ids, which.iter().map(|(at, _)| *at), written);
     Ok(())
 }
 
@@ -388,13 +321,7 @@ async fn put_back(
     let mut crashed = Vec::with_capacity(which.len());
     let mut errors = Vec::with_capacity(which.len());
     for &at in which {
-        let Ending::Back {
-            delay,
-            uncharged: gratis,
-            crashed: crash,
-            error,
-        } = &batch[at].ending
-        else {
+        let Ending::Back { delay, uncharged: gratis, crashed: crash, error } = &batch[at].ending else {
             continue;
         };
         delays.push(millis(*delay));
@@ -410,19 +337,12 @@ async fn put_back(
         (&crashed, Type::BOOL_ARRAY),
         (&errors, Type::TEXT_ARRAY),
     ];
-    mark(
-        &db::query(client, PUT_BACK, params).await?,
-        &ids,
-        which.iter().copied(),
-        written,
-    );
+    mark(&db::query(client, PUT_BACK, params).await?, &ids, which.iter().copied(), written);
     Ok(())
 }
 
 fn claims(batch: &[Settlement], which: impl Iterator<Item = usize>) -> (Vec<i64>, Vec<i64>) {
-    which
-        .map(|at| (batch[at].claim.id, batch[at].claim.fence))
-        .unzip()
+    which.map(|at| (batch[at].claim.id, batch[at].claim.fence)).unzip()
 }
 
 /// Marks as written those whose id came back. The ids are sorted, so each is found by halving.

@@ -38,11 +38,7 @@ pub async fn sweep(client: &Client, tick: Duration, slept: Duration) -> Result<S
     let Some(row) = rows.first() else {
         return Ok(Swept::default());
     };
-    let mut swept = Swept {
-        slept: row.get("slept"),
-        dead: row.get("dead"),
-        ..Swept::default()
-    };
+    let mut swept = Swept { slept: row.get("slept"), dead: row.get("dead"), ..Swept::default() };
     (swept.given_back, swept.buried) = take_back(client).await?;
     Ok(swept)
 }
@@ -50,12 +46,7 @@ pub async fn sweep(client: &Client, tick: Duration, slept: Duration) -> Result<S
 /// Settles, in the place of dead workers, what they still hold. Fenced like any other settle, so two sweepers, or a dead
 /// worker that wakes up, cannot both write.
 pub async fn take_back(client: &Client) -> Result<(usize, usize), Error> {
-    let rows = db::query(
-        client,
-        include_str!("../sql/left_behind.sql"),
-        &[(&HOLDS_MAX, Type::INT8)],
-    )
-    .await?;
+    let rows = db::query(client, include_str!("../sql/left_behind.sql"), &[(&HOLDS_MAX, Type::INT8)]).await?;
     let mut holds: Vec<i64> = rows.iter().map(|row| row.get("hold")).collect();
     holds.sort_unstable();
     holds.dedup();
@@ -65,29 +56,14 @@ pub async fn take_back(client: &Client) -> Result<(usize, usize), Error> {
     let held = rows.iter().filter_map(|row| {
         let id: Option<i64> = row.get("id");
         id.map(|id| Settlement {
-            claim: Claim {
-                id,
-                fence: row.get("fence"),
-            },
-            ending: after_crash(
-                row.get("crashes"),
-                unsigned(row.get("attempt")),
-                row.get("worker"),
-            ),
+            claim: Claim { id, fence: row.get("fence") },
+            ending: after_crash(row.get("crashes"), unsigned(row.get("attempt")), row.get("worker")),
         })
     });
     let batch: Vec<Settlement> = held.collect();
     let settled = settle(client, &batch, &[]).await?;
-    client
-        .execute_typed(
-            include_str!("../sql/drop_holds.sql"),
-            &[(&holds, Type::INT8_ARRAY)],
-        )
-        .await?;
-    let written = batch
-        .iter()
-        .zip(settled)
-        .filter(|(_, settled)| *settled == Settled::Written);
+    client.execute_typed(include_str!("../sql/drop_holds.sql"), &[(&holds, Type::INT8_ARRAY)]).await?;
+    let written = batch.iter().zip(settled).filter(|(_, settled)| *settled == Settled::Written);
     let (buried, given_back): (Vec<_>, Vec<_>) =
         written.partition(|(settlement, _)| matches!(settlement.ending, Ending::Finished { .. }));
     Ok((given_back.len(), buried.len()))
@@ -102,12 +78,7 @@ fn after_crash(crashes: i16, attempt: u32, worker: &str) -> Ending {
         return Ending::dead(error_entry(Cause::Crash, &message, attempt, worker));
     }
     let error = error_entry(Cause::Crash, "its worker died while running it", attempt, worker);
-    Ending::Back {
-        delay: Duration::ZERO,
-        uncharged: true,
-        crashed: true,
-        error: Some(error),
-    }
+    Ending::Back { delay: Duration::ZERO, uncharged: true, crashed: true, error: Some(error) }
 }
 
 #[cfg(test)]
@@ -116,21 +87,8 @@ mod tests {
 
     #[test]
     fn a_job_is_buried_only_after_it_died_alone() {
-        assert!(matches!(
-            after_crash(0, 1, "w"),
-            Ending::Back {
-                uncharged: true,
-                crashed: true,
-                ..
-            }
-        ));
-        assert!(matches!(
-            after_crash(SUSPECT_CRASHES - 1, 1, "w"),
-            Ending::Back { .. }
-        ));
-        assert!(matches!(
-            after_crash(SUSPECT_CRASHES, 1, "w"),
-            Ending::Finished { state: "dead", .. }
-        ));
+        assert!(matches!(after_crash(0, 1, "w"), Ending::Back { uncharged: true, crashed: true, .. }));
+        assert!(matches!(after_crash(SUSPECT_CRASHES - 1, 1, "w"), Ending::Back { .. }));
+        assert!(matches!(after_crash(SUSPECT_CRASHES, 1, "w"), Ending::Finished { state: "dead", .. }));
     }
 }

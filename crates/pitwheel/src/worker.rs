@@ -159,15 +159,11 @@ impl Worker {
             return Err(problem);
         }
         if self.queues.is_empty() || self.handlers.kinds().is_empty() {
-            return Err(Error::Invalid(
-                "a worker needs at least one queue and one handler".into(),
-            ));
+            return Err(Error::Invalid("a worker needs at least one queue and one handler".into()));
         }
         self.pitwheel.check_schema().await?;
         let pool = self.pitwheel.pool.sibling(CONNECTIONS)?;
-        let id = pool
-            .run(async |client| lease::register(&client, &self.name, self.lease).await)
-            .await?;
+        let id = pool.run(async |client| lease::register(&client, &self.name, self.lease).await).await?;
         let stop = CancellationToken::new();
         let (grace, hints) = (self.grace, self.hints);
         let core = Arc::new(Core::new(self, pool, id, stop.clone()));
@@ -187,23 +183,14 @@ impl Worker {
             settler::run(&core).await;
             ended.cancel();
         };
-        let loops = async {
-            tokio::join!(
-                work,
-                endings,
-                pulse::run(&core, &ended),
-                pulse::sweep(&core, &ended)
-            )
-        };
+        let loops =
+            async { tokio::join!(work, endings, pulse::run(&core, &ended), pulse::sweep(&core, &ended)) };
         tokio::select! {
             _ = loops => {}
             () = ears => {}
             () = async { shutdown.await; stop.cancel(); std::future::pending().await } => {}
         }
-        let retired = core
-            .pool
-            .run(async |client| lease::retire(&client, core.id()).await)
-            .await;
+        let retired = core.pool.run(async |client| lease::retire(&client, core.id()).await).await;
         if let Err(error) = retired {
             tracing::warn!(%error, worker = core.name, "could not sign off; the lease will run out");
         }
@@ -211,13 +198,7 @@ impl Worker {
     }
 
     fn slots(&self) -> Vec<Slots> {
-        self.queues
-            .iter()
-            .map(|(queue, slots)| Slots {
-                queue: queue.clone(),
-                free: *slots,
-            })
-            .collect()
+        self.queues.iter().map(|(queue, slots)| Slots { queue: queue.clone(), free: *slots }).collect()
     }
 }
 

@@ -73,17 +73,10 @@ impl Claimer<'_> {
             self.wait(LOOK_BACK).await;
             return Ok(());
         }
-        let asks: Vec<Ask> = free
-            .iter()
-            .map(|(queue, slots)| Ask { queue, slots: *slots })
-            .collect();
+        let asks: Vec<Ask> = free.iter().map(|(queue, slots)| Ask { queue, slots: *slots }).collect();
         let jobs = self.claim(&asks).await?;
         let full = jobs.len() == asks.iter().map(|ask| ask.slots).sum::<usize>();
-        self.poll = if jobs.is_empty() {
-            (self.poll * 2).min(POLL_IDLE)
-        } else {
-            POLL_SOON
-        };
+        self.poll = if jobs.is_empty() { (self.poll * 2).min(POLL_IDLE) } else { POLL_SOON };
         self.core.start(jobs);
         if !full {
             self.wait_for_due().await;
@@ -94,9 +87,7 @@ impl Claimer<'_> {
     async fn claim(&mut self, asks: &[Ask<'_>]) -> Result<Vec<Claimed>, Error> {
         let now = self.clock.0 + self.clock.1.elapsed();
         let (core, cursor) = (self.core, &mut self.cursor);
-        core.pool
-            .run(async |client| claim(&client, core.id(), asks, &core.kinds, cursor, now).await)
-            .await
+        core.pool.run(async |client| claim(&client, core.id(), asks, &core.kinds, cursor, now).await).await
     }
 
     async fn look_back(&mut self) -> Result<(), Error> {
@@ -106,10 +97,8 @@ impl Claimer<'_> {
             self.next_start_over = begun + START_OVER;
         }
         let (core, cursor) = (self.core, &mut self.cursor);
-        let LookedBack { seen_at, suspects } = core
-            .pool
-            .run(async |client| look_back(&client, &core.kinds, cursor).await)
-            .await?;
+        let LookedBack { seen_at, suspects } =
+            core.pool.run(async |client| look_back(&client, &core.kinds, cursor).await).await?;
         self.clock = (seen_at, Instant::now());
         self.suspects = suspects;
         self.next_look = Instant::now() + LOOK_BACK.max(begun.elapsed() * LOOK_BACK_SHARE);
@@ -183,9 +172,7 @@ impl Trouble {
     }
 
     pub(super) async fn wait(&mut self, stop: &tokio_util::sync::CancellationToken) {
-        let span = Duration::from_millis(50)
-            .saturating_mul(1 << self.tries.min(10))
-            .min(Trouble::LONGEST);
+        let span = Duration::from_millis(50).saturating_mul(1 << self.tries.min(10)).min(Trouble::LONGEST);
         self.tries += 1;
         tokio::select! {
             () = tokio::time::sleep(span.mul_f64(0.5 + fastrand::f64() / 2.0)) => {}

@@ -83,12 +83,7 @@ impl Core {
             cancel: Arc::default(),
             freed: Notify::new(),
             id: AtomicI64::new(id),
-            table: Mutex::new(Table {
-                slots,
-                running: HashMap::new(),
-                holds: HashMap::new(),
-                turn: 0,
-            }),
+            table: Mutex::new(Table { slots, running: HashMap::new(), holds: HashMap::new(), turn: 0 }),
             started: AtomicU64::new(0),
             settled: AtomicU64::new(0),
             lost: AtomicU64::new(0),
@@ -109,11 +104,7 @@ impl Core {
     }
 
     pub(super) fn ears(&self) -> Ears {
-        Ears {
-            queues: self.queues.clone(),
-            due: self.due.clone(),
-            cancel: self.cancel.clone(),
-        }
+        Ears { queues: self.queues.clone(), due: self.due.clone(), cancel: self.cancel.clone() }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -149,13 +140,10 @@ impl Core {
             if let Some(slots) = table.slots.iter_mut().find(|slots| slots.queue == job.queue) {
                 slots.free = slots.free.saturating_sub(1);
             }
-            let history = self
-                .handlers
-                .get(&job.kind)
-                .map_or(crate::History::All, |handler| handler.history);
-            let context = Context::new(self.pitwheel.clone(), &job, history);
+            let history = self.handlers.get(&job.kind).map_or(crate::History::All, |handler| handler.history);
             let (claim, hold) = (job.claim, job.hold);
-            let task = tokio::spawn(run_one(self.clone(), job, context.clone())).abort_handle();
+            let context = Context::new(self.pitwheel.clone(), job, history);
+            let task = tokio::spawn(run_one(self.clone(), context.clone())).abort_handle();
             *table.holds.entry(hold).or_default() += 1;
             table.running.insert(claim, Running { context, hold, task });
         }
@@ -171,11 +159,7 @@ impl Core {
             let Some(running) = table.running.remove(claim) else {
                 continue;
             };
-            if let Some(slots) = table
-                .slots
-                .iter_mut()
-                .find(|slots| slots.queue == running.context.queue())
-            {
+            if let Some(slots) = table.slots.iter_mut().find(|slots| slots.queue == running.context.queue()) {
                 slots.free += 1;
             }
         }
@@ -205,25 +189,16 @@ impl Core {
 
     /// Whether the handler of this claim wrote its own completion.
     pub(super) fn settled_by_handler(&self, claim: &Claim) -> bool {
-        self.table()
-            .running
-            .get(claim)
-            .is_some_and(|running| running.context.was_settled_by_handler())
+        self.table().running.get(claim).is_some_and(|running| running.context.was_settled_by_handler())
     }
 
     /// What handlers said about their progress since the last time.
     pub(super) fn take_progress(&self) -> Vec<(Claim, f32, String)> {
         let table = self.table();
-        let reports = table
-            .running
-            .iter()
-            .filter(|(_, running)| !running.context.was_settled_by_handler());
+        let reports = table.running.iter().filter(|(_, running)| !running.context.was_settled_by_handler());
         let mut reports: Vec<_> = reports
             .filter_map(|(claim, running)| {
-                running
-                    .context
-                    .take_progress()
-                    .map(|(part, note)| (*claim, part, note))
+                running.context.take_progress().map(|(part, note)| (*claim, part, note))
             })
             .collect();
         reports.sort_unstable_by_key(|(claim, ..)| claim.id);
@@ -243,10 +218,7 @@ impl Core {
     /// their endings will be refused.
     pub(super) fn reborn(&self, id: i64) {
         self.id.store(id, Ordering::Release);
-        self.table()
-            .running
-            .values()
-            .for_each(|running| running.context.cancel(false));
+        self.table().running.values().for_each(|running| running.context.cancel(false));
     }
 
     /// Waits until nothing runs, but no longer than the grace time; then stops what is left and releases it.
@@ -262,10 +234,7 @@ impl Core {
         let left: Vec<Settlement> = {
             let table = self.table();
             table.running.values().for_each(|running| running.task.abort());
-            let released = |claim: &Claim| Settlement {
-                claim: *claim,
-                ending: Ending::released(),
-            };
+            let released = |claim: &Claim| Settlement { claim: *claim, ending: Ending::released() };
             table.running.keys().map(released).collect()
         };
         tracing::warn!(
@@ -278,33 +247,22 @@ impl Core {
 }
 
 /// One attempt, from its handler's first line to its place in the settle queue.
-async fn run_one(core: Arc<Core>, job: Claimed, context: Context) {
-    let outcome = match core.handlers.get(&job.kind) {
-        Some(handler) => handler.run(&job, context.clone()).await,
-        None => {
-            return core.settle_queue.push(Settlement {
-                claim: job.claim,
-                ending: Ending::released(),
-            });
-        }
+async fn run_one(core: Arc<Core>, context: Context) {
+    let claim = context.claim();
+    let Some(handler) = core.handlers.get(context.kind()) else {
+        return core.settle_queue.push(Settlement { claim, ending: Ending::released() });
     };
+    let outcome = handler.run(&context).await;
     let attempt = Attempt {
-        number: job.attempt,
-        max: job.max_attempts,
+        number: context.attempt(),
+        max: context.max_attempts(),
         history: context.history(),
         worker: &core.name,
         cancelled: context.cancel_requested(),
     };
-    let outcome = if context.was_settled_by_handler() {
-        uncommitted(outcome)
-    } else {
-        outcome
-    };
+    let outcome = if context.was_settled_by_handler() { uncommitted(outcome) } else { outcome };
     let ending = decide(outcome, &attempt, fastrand::f64());
-    core.settle_queue.push(Settlement {
-        claim: job.claim,
-        ending,
-    });
+    core.settle_queue.push(Settlement { claim, ending });
 }
 
 /// The handler completed the job in a transaction of its own. If that was committed, the job is gone and whatever is

@@ -48,32 +48,21 @@ pub(super) async fn run(core: &Arc<Core>, ended: &CancellationToken) {
 async fn beat(core: &Core, next: &mut Instant, every: Duration) -> Result<(), Error> {
     let reports = core.take_progress();
     if !reports.is_empty() {
-        core.pool
-            .run(async |client| progress(&client, &reports).await)
-            .await?;
+        core.pool.run(async |client| progress(&client, &reports).await).await?;
     }
     if Instant::now() < *next {
         return Ok(());
     }
-    let renewed = core
-        .pool
-        .run(async |client| renew(&client, core.id()).await)
-        .await?;
+    let renewed = core.pool.run(async |client| renew(&client, core.id()).await).await?;
     if renewed == Settled::Lost {
-        let id = core
-            .pool
-            .run(async |client| register(&client, &core.name, core.lease).await)
-            .await?;
+        let id = core.pool.run(async |client| register(&client, &core.name, core.lease).await).await?;
         tracing::warn!(
             worker = core.name,
             "declared dead while alive; what ran here is given to others, going on anew"
         );
         core.reborn(id);
     }
-    let wanted = core
-        .pool
-        .run(async |client| wanted_stopped(&client, core.id()).await)
-        .await?;
+    let wanted = core.pool.run(async |client| wanted_stopped(&client, core.id()).await).await?;
     core.request_cancel(&wanted);
     *next = Instant::now() + every;
     Ok(())
@@ -85,23 +74,17 @@ pub(super) async fn sweep(core: &Arc<Core>, ended: &CancellationToken) {
     let mut trouble = Trouble::default();
     let mut next_prune = Instant::now();
     while !ended.is_cancelled() {
-        let mut turn = core
-            .pool
-            .run(async |client| crate::sweep::sweep(&client, tick, slept).await)
-            .await
-            .map(|swept| {
-                if !swept.dead.is_empty() || swept.given_back + swept.buried > 0 || swept.slept {
-                    tracing::info!(worker = core.name, ?swept, "swept");
-                }
-            });
+        let mut turn =
+            core.pool.run(async |client| crate::sweep::sweep(&client, tick, slept).await).await.map(
+                |swept| {
+                    if !swept.dead.is_empty() || swept.given_back + swept.buried > 0 || swept.slept {
+                        tracing::info!(worker = core.name, ?swept, "swept");
+                    }
+                },
+            );
         if turn.is_ok() && Instant::now() >= next_prune {
             turn = core.pitwheel.prune_history(core.keep_history).await.map(drop);
-            next_prune = Instant::now()
-                + if turn.is_ok() {
-                    PRUNE
-                } else {
-                    Duration::from_secs(60)
-                };
+            next_prune = Instant::now() + if turn.is_ok() { PRUNE } else { Duration::from_secs(60) };
         }
         match turn {
             Ok(()) => {

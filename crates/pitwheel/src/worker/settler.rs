@@ -37,9 +37,7 @@ impl SettleQueue {
     }
 
     pub(super) fn push_all(&self, settlements: Vec<Settlement>) {
-        settlements
-            .into_iter()
-            .for_each(|settlement| self.push(settlement));
+        settlements.into_iter().for_each(|settlement| self.push(settlement));
     }
 
     /// Nothing more will be pushed.
@@ -88,11 +86,7 @@ async fn write(core: &Core, batch: Vec<Settlement>, holds: &[i64]) {
     let never = CancellationToken::new();
     while let Some(part) = parts.pop() {
         let holds = if parts.is_empty() { holds } else { &[] };
-        match core
-            .pool
-            .run(async |client| settle(&client, &part, holds).await)
-            .await
-        {
+        match core.pool.run(async |client| settle(&client, &part, holds).await).await {
             Ok(settled) => {
                 trouble.over();
                 done(core, &part, &settled);
@@ -100,11 +94,7 @@ async fn write(core: &Core, batch: Vec<Settlement>, holds: &[i64]) {
             Err(error) if error.is_transient() || part.len() == 1 => {
                 tracing::warn!(%error, worker = core.name, jobs = part.len(), "cannot settle, will try again");
                 trouble.wait(&never).await;
-                parts.push(if error.is_transient() {
-                    part
-                } else {
-                    released(part, &error)
-                });
+                parts.push(if error.is_transient() { part } else { released(part, &error) });
             }
             Err(error) => {
                 tracing::warn!(%error, worker = core.name, jobs = part.len(), "a batch was refused, halving it");
@@ -139,17 +129,7 @@ fn released(part: Vec<Settlement>, error: &Error) -> Vec<Settlement> {
         delay: Duration::from_secs(60),
         uncharged: false,
         crashed: false,
-        error: Some(error_entry(
-            Cause::Error,
-            &format!("its ending was refused: {error}"),
-            0,
-            "",
-        )),
+        error: Some(error_entry(Cause::Error, &format!("its ending was refused: {error}"), 0, "")),
     };
-    part.into_iter()
-        .map(|one| Settlement {
-            claim: one.claim,
-            ending: ending(()),
-        })
-        .collect()
+    part.into_iter().map(|one| Settlement { claim: one.claim, ending: ending(()) }).collect()
 }

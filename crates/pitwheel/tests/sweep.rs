@@ -1,0 +1,159 @@
+//! The dead are found at the cost of what they held; the living are not declared dead because nobody looked.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use pitwheel::engine::{Ending, sweep};
+use pitwheel::{Settled, State};
+use pitwheel_testkit::TestDb;
+
+#[tokio::test]
+async fn a_dead_workers_jobs_wait_again_uncharged() -> Result<()> {
+    let db = TestDb::new().await?;
+    for _ in 0..3 {
+        db.job().insert().await?;
+    }
+    let jobs = db.claim(3).await?;
+    assert_eq!(db.complete(&jobs[0]).await?, Settled::Written);
+    db.expire_holder(&jobs[1]).await?;
+    let swept = db.sweep().await?;
+    assert_eq!((swept.given_back, swept.buried, swept.dead.len()), (2, 0, 1));
+    let job = db.pitwheel().job(jobs[1].claim.id).await?;
+    assert_eq!((job.summary.state, job.summary.attempt, job.crashes), (State::Waiting, 0, 1));
+    assert_eq!(job.errors[0]["cause"], "crash");
+    assert_eq!(db.count("select count(*) from pitwheel.hold").await?, 0);
+    assert_eq!(db.complete(&jobs[1]).await?, Settled::Lost);
+    Ok(())
+}
+
+#[tokio::test]
+async fn after_a_gap_leases_are_extended_and_nobody_dies() -> Result<()> {
+    let db = TestDb::new().await?;
+    db.job().insert().await?;
+    let job = db.claim_one().await?;
+    db.expire_holder(&job).await?;
+    let client = db.client().await?;
+    client.batch_execute("update pitwheel.sweep_tick set ticked_at = now() - interval '1 minute'").await?;
+    let swept = sweep(&client, Duration::from_secs(1), Duration::from_secs(10)).await?;
+    assert!(swept.slept && swept.dead.is_empty() && swept.given_back == 0);
+    assert_eq!(
+        db.count("select count(*) from pitwheel.worker where lease_until > now() and dead_at is null")
+            .await?,
+        1
+    );
+
+    // The next tick comes in time; a worker that is really dead has not renewed by then.
+    db.expire_holder(&job).await?;
+    client.batch_execute("update pitwheel.sweep_tick set ticked_at = now() - interval '5 seconds'").await?;
+    let swept = sweep(&client, Duration::from_secs(1), Duration::from_secs(10)).await?;
+    assert_eq!((swept.slept, swept.given_back), (false, 1));
+    Ok(())
+}
+
+#[tokio::test]
+async fn only_one_sweeps_at_a_time() -> Result<()> {
+    let db = TestDb::new().await?;
+    let client = db.client().await?;
+    client.batch_execute("update pitwheel.sweep_tick set ticked_at = now() - interval '5 seconds'").await?;
+    db.job().insert().await?;
+    let job = db.claim_one().await?;
+    db.expire_holder(&job).await?;
+    let first = sweep(&client, Duration::from_secs(1), Duration::from_secs(10)).await?;
+    let second = sweep(&client, Duration::from_secs(1), Duration::from_secs(10)).await?;
+    assert_eq!((first.dead.len(), second.dead.len()), (1, 0));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_clock_that_jumped_back_does_not_stop_the_sweep() -> Result<()> {
+    let db = TestDb::new().await?;
+    db.job().insert().await?;
+    let job = db.claim_one().await?;
+    let client = db.client().await?;
+    client
+        .batch_execute(
+            "update pitwheel.sweep_tick set ticked_at = now() + interval '1 hour';
+             update pitwheel.worker set lease_until = now() + interval '10 hours'",
+        )
+        .await?;
+    sweep(&client, Duration::from_secs(1), Duration::from_secs(10)).await?;
+    assert_eq!(
+        db.count("select count(*) from pitwheel.sweep_tick where ticked_at <= clock_timestamp()").await?,
+        1
+    );
+    assert_eq!(
+        db.count("select count(*) from pitwheel.worker where lease_until <= clock_timestamp() + lease")
+            .await?,
+        1
+    );
+    assert_eq!(db.complete(&job).await?, Settled::Written);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_job_that_keeps_killing_its_workers_is_buried() -> Result<()> {
+    let db = TestDb::new().await?;
+    let id = db.job().crashes(2).insert().await?;
+    let worker = db.register().await?;
+    let client = db.client().await?;
+    let kinds = ["test".to_owned()];
+    assert!(db.claim_as(worker, 10).await?.is_empty(), "a suspect is not claimed with others");
+    let alone = pitwheel::engine::claim_alone(&client, worker, &["default".to_owned()], &kinds).await?;
+    assert_eq!(alone.map(|job| job.claim.id), Some(id));
+    db.expire(worker).await?;
+    let swept = db.sweep().await?;
+    assert_eq!((swept.given_back, swept.buried), (0, 1));
+    let job = db.pitwheel().job(id).await?;
+    assert_eq!(job.summary.state, State::Dead);
+    assert!(job.errors[0]["message"].as_str().is_some_and(|message| message.contains("its worker died")));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_job_wanted_cancelled_is_cancelled_when_its_worker_dies() -> Result<()> {
+    let db = TestDb::new().await?;
+    db.job().insert().await?;
+    let job = db.claim_one().await?;
+    db.pitwheel().cancel(job.claim.id).await?;
+    db.expire_holder(&job).await?;
+    db.sweep().await?;
+    assert_eq!(db.state(job.claim.id).await?, Some(State::Cancelled));
+    assert_eq!(db.count("select count(*) from pitwheel.hold").await?, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_open_settle_in_a_users_transaction_does_not_stop_the_sweep() -> Result<()> {
+    let db = TestDb::new().await?;
+    for _ in 0..2 {
+        db.job().insert().await?;
+    }
+    let jobs = db.claim(2).await?;
+    let client = db.client().await?;
+    client.batch_execute("begin").await?;
+    client.execute("delete from pitwheel.job where id = $1", &[&jobs[0].claim.id]).await?;
+    db.expire_holder(&jobs[0]).await?;
+    let swept = db.sweep().await?;
+    assert_eq!(swept.given_back, 1);
+    assert_eq!(
+        db.count("select count(*) from pitwheel.hold").await?,
+        1,
+        "kept for the job that is still held"
+    );
+
+    client.batch_execute("rollback").await?;
+    assert_eq!(db.sweep().await?.given_back, 1);
+    assert_eq!(db.count("select count(*) from pitwheel.hold").await?, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_released_job_keeps_its_attempts_and_gets_a_fresh_time() -> Result<()> {
+    let db = TestDb::new().await?;
+    db.job().insert().await?;
+    let job = db.claim_one().await?;
+    assert_eq!(db.settle(&job, Ending::released()).await?, Settled::Written);
+    let fresh = "select count(*) from pitwheel.job where run_at > enqueued_at and attempt = 0 and fence = 1 and holder is null";
+    assert_eq!(db.count(fresh).await?, 1);
+    Ok(())
+}
