@@ -1,6 +1,7 @@
 -- claim.sql: takes due jobs for one worker, at most as many of each queue as it asks for, and says who holds them.
 -- Leans on job_due: every level (a queue's priority) is read from its lower bound on, in index order, and no further than
--- needed. The update touches no indexed column and finds its rows by ctid, which the row lock keeps in place.
+-- needed. The update touches no indexed column and finds its rows by ctid, which the row lock keeps in place; as an
+-- array, because a join could be planned as a scan of the whole table.
 -- Zero rows: nothing is due, the queues are paused, or the worker was declared dead.
 with asked as materialized (
     select ask.queue, ask.slots
@@ -38,8 +39,7 @@ due as materialized (
 claimed as (
     update pitwheel.job
     set holder = $1, fence = job.fence + 1, attempt = job.attempt + 1, claimed_at = clock_timestamp()
-    from due
-    where job.ctid = due.tid
+    where job.ctid = any (array(select due.tid from due))
     returning job.id, job.fence, job.attempt, job.max_attempts, job.timeout_ms, job.run_at, job.priority,
         job.queue, job.kind, job.key, job.payload, job.metadata
 ),

@@ -21,8 +21,7 @@ with due as materialized (
 claimed as (
     update pitwheel.job
     set holder = $1, fence = job.fence + 1, attempt = job.attempt + 1, claimed_at = clock_timestamp()
-    from due
-    where job.ctid = due.tid
+    where job.ctid = any (array(select due.tid from due))
     returning job.id, job.fence, job.attempt, job.max_attempts, job.timeout_ms, job.run_at, job.priority,
         job.queue, job.kind, job.key, job.payload, job.metadata
 ),

@@ -15,14 +15,16 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use self::claimer::Trouble;
 use self::core::{Core, Slots};
 use crate::client::Pitwheel;
+use crate::db::Pool;
 use crate::error::Error;
 use crate::handler::{Context, Handlers};
 use crate::hint;
 use crate::job::{Job, check_name};
-use crate::lease;
 use crate::settle::Verdict;
+use crate::{lease, migrate};
 
 /// Connections of the hot path: one claims, one settles, one keeps the lease. Any of them can do all three, so a worker
 /// that gets only one still works.
@@ -153,7 +155,7 @@ impl Worker {
     /// released. A database that goes away is waited for.
     ///
     /// # Errors
-    /// At the start only: no queues or handlers, names that are not names, a schema this version cannot work with.
+    /// Before the first claim only: no queues or handlers, names that are not names, a schema this version cannot work with.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> Result<Stats, Error> {
         if let Some(problem) = self.problem.take() {
             return Err(problem);
@@ -161,10 +163,17 @@ impl Worker {
         if self.queues.is_empty() || self.handlers.kinds().is_empty() {
             return Err(Error::Invalid("a worker needs at least one queue and one handler".into()));
         }
-        self.pitwheel.check_schema().await?;
         let pool = self.pitwheel.pool.sibling(CONNECTIONS)?;
-        let id = pool.run(async |client| lease::register(&client, &self.name, self.lease).await).await?;
         let stop = CancellationToken::new();
+        let shutdown = async {
+            shutdown.await;
+            stop.cancel();
+        };
+        let mut shutdown = std::pin::pin!(shutdown);
+        let id = tokio::select! {
+            id = self.enter(&pool) => id?,
+            () = &mut shutdown => return Ok(Stats::default()),
+        };
         let (grace, hints) = (self.grace, self.hints);
         let core = Arc::new(Core::new(self, pool, id, stop.clone()));
         let ears = async {
@@ -188,13 +197,31 @@ impl Worker {
         tokio::select! {
             _ = loops => {}
             () = ears => {}
-            () = async { shutdown.await; stop.cancel(); std::future::pending().await } => {}
+            () = async { shutdown.await; std::future::pending().await } => {}
         }
         let retired = core.pool.run(async |client| lease::retire(&client, core.id()).await).await;
         if let Err(error) = retired {
             tracing::warn!(%error, worker = core.name, "could not sign off; the lease will run out");
         }
         Ok(core.stats())
+    }
+
+    /// Registers, however long the database is away or has no connection to give.
+    async fn enter(&self, pool: &Pool) -> Result<i64, Error> {
+        let mut trouble = Trouble::default();
+        loop {
+            let entered = pool.run(async |client| {
+                migrate::check(&client).await?;
+                lease::register(&client, &self.name, self.lease).await
+            });
+            match entered.await {
+                Err(error) if error.is_transient() => {
+                    tracing::warn!(%error, worker = self.name, "cannot start yet, will try again");
+                    trouble.wait(&CancellationToken::new()).await;
+                }
+                other => return other,
+            }
+        }
     }
 
     fn slots(&self) -> Vec<Slots> {

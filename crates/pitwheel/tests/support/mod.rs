@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// Nothing here takes this long unless it is broken.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Serialize, Deserialize, Clone)]
 pub(crate) struct Work {
@@ -51,7 +51,10 @@ pub(crate) fn worker(pitwheel: &Pitwheel) -> Worker {
 }
 
 /// Waits until the condition holds, looking again and again.
-pub(crate) async fn until<F: Future<Output = Result<bool>>>(what: &str, condition: impl Fn() -> F) -> Result<()> {
+pub(crate) async fn until<F: Future<Output = Result<bool>>>(
+    what: &str,
+    condition: impl Fn() -> F,
+) -> Result<()> {
     let begun = Instant::now();
     while !condition().await? {
         if begun.elapsed() > PATIENCE {

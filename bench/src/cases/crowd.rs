@@ -1,0 +1,100 @@
+//! What stands around the jobs must not slow them down: a backlog, jobs in flight elsewhere, a pinned horizon.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::engine::{drain, fill, fresh, kind};
+use crate::report::{Row, Sample, Turns};
+use crate::session::Session;
+
+const JOBS: u64 = 100_000;
+/// How long the horizon stays pinned.
+const PINNED: Duration = Duration::from_secs(60);
+
+/// The first 100,000 of a short and of a long queue.
+pub(crate) async fn backlog(url: &str) -> Result<Vec<Row>> {
+    let [short, long] = Turns::<2>::measure(async |index| {
+        let behind = if index == 0 { 20_000 } else { 1_000_000 };
+        let (pitwheel, session) = fresh(url).await?;
+        fill(&session, kind(false), JOBS + behind).await?;
+        let rate = drain(&pitwheel, JOBS).await?;
+        session.close().await?;
+        Ok(rate)
+    })
+    .await?;
+    Ok(vec![
+        Row::new("drain, 1,000,000 behind", long.median, "jobs/s")
+            .spread(&long)
+            .against("20,000 behind", short.median)
+            .at_least(0.9),
+    ])
+}
+
+/// With jobs in front that another worker holds.
+pub(crate) async fn in_flight(url: &str) -> Result<Vec<Row>> {
+    const HELD: [u64; 3] = [0, 10_000, 50_000];
+    let [none, some, many] = Turns::<3>::measure(async |index| {
+        let (pitwheel, session) = fresh(url).await?;
+        fill(&session, kind(false), JOBS + HELD[index]).await?;
+        hold(&session, HELD[index]).await?;
+        let rate = drain(&pitwheel, JOBS).await?;
+        session.close().await?;
+        Ok(rate)
+    })
+    .await?;
+    let row = |name: &str, sample: &Sample, share| {
+        Row::new(name, sample.median, "jobs/s")
+            .spread(sample)
+            .against("none in flight", none.median)
+            .at_least(share)
+    };
+    Ok(vec![
+        row("drain, 10,000 in flight elsewhere", &some, 0.8),
+        row("drain, 50,000 in flight elsewhere", &many, 0.7),
+    ])
+}
+
+/// Gives the oldest jobs to a worker that keeps them.
+async fn hold(session: &Session, jobs: u64) -> Result<()> {
+    let sql = format!(
+        "insert into pitwheel.worker (name, lease, lease_until) values ('elsewhere', '1 day', now() + interval '1 day');
+         update pitwheel.job set holder = (select id from pitwheel.worker), fence = 1, attempt = 1
+         where id <= (select min(id) from pitwheel.job) + {jobs} - 1"
+    );
+    Ok(session.client.batch_execute(&sql).await?)
+}
+
+/// Drains, one after the other, while another session keeps a snapshot that no dead row may leave.
+pub(crate) async fn pinned(url: &str) -> Result<Vec<Row>> {
+    let (pitwheel, session) = fresh(url).await?;
+    let mut free = Vec::new();
+    for _ in 0..5 {
+        fill(&session, kind(false), JOBS).await?;
+        free.push(drain(&pitwheel, JOBS).await?);
+    }
+    let pin = Session::open(url).await?;
+    pin.client
+        .batch_execute("begin isolation level repeatable read; select count(*) from pitwheel.worker")
+        .await?;
+    let begun = Instant::now();
+    let mut held = Vec::new();
+    while begun.elapsed() < PINNED {
+        fill(&session, kind(false), JOBS).await?;
+        held.push(drain(&pitwheel, JOBS).await?);
+    }
+    pin.client.batch_execute("commit").await?;
+    pin.close().await?;
+    session.close().await?;
+    let last = held.split_off(held.len() - held.len().min(3));
+    let median = |values: Vec<f64>| Sample::of(values).map_or(0.0, |sample| sample.median);
+    let free = median(free);
+    Ok(vec![
+        Row::new("drain, horizon pinned for 60 s", median(held), "jobs/s")
+            .against("free", free)
+            .at_least(0.7),
+        Row::new("the last three drains of these", median(last), "jobs/s")
+            .against("free", free)
+            .at_least(0.7),
+    ])
+}

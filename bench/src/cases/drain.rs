@@ -1,0 +1,107 @@
+//! How fast jobs go through, beside the raw loop on the same server.
+
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+
+use crate::engine::{self, Running, batch, fill, fresh, kind};
+use crate::raw;
+use crate::report::{Row, Sample, Turns};
+use crate::session::Session;
+
+const JOBS: u64 = 100_000;
+/// How long Postgres may take to add a session's counters to its statistics.
+const STATISTICS_DELAY: std::time::Duration = std::time::Duration::from_millis(1500);
+
+/// What a drain cost the server.
+struct Cost {
+    rate: f64,
+    wal_bytes: f64,
+    transactions: f64,
+}
+
+pub(crate) async fn drain(url: &str) -> Result<Vec<Row>> {
+    let mut costs = [Vec::new(), Vec::new()];
+    let [raw, off, on] = Turns::<3>::measure(async |index| {
+        if index == 0 {
+            return raw::raw_drain(url, JOBS).await;
+        }
+        let cost = drain_once(url, index == 2).await?;
+        let rate = cost.rate;
+        costs[index - 1].push(cost);
+        Ok(rate)
+    })
+    .await?;
+    let median = |which: usize, part: fn(&Cost) -> f64| {
+        Sample::of(costs[which].iter().map(part).collect()).map_or(0.0, |sample| sample.median)
+    };
+    Ok(vec![
+        Row::new("raw drain", raw.median, "jobs/s").spread(&raw),
+        Row::new("drain, history off", off.median, "jobs/s")
+            .spread(&off)
+            .against("raw drain", raw.median)
+            .at_least(0.5),
+        Row::new("drain, history on", on.median, "jobs/s")
+            .spread(&on)
+            .against("raw drain", raw.median)
+            .at_least(0.4),
+        Row::new("transactions per job, history off", median(0, |cost| cost.transactions), "").at_most(0.03),
+        Row::new("transactions per job, history on", median(1, |cost| cost.transactions), "").at_most(0.03),
+        Row::new("WAL per job, history off", median(0, |cost| cost.wal_bytes), "bytes").at_most(700.0),
+        Row::new("WAL per job, history on", median(1, |cost| cost.wal_bytes), "bytes").at_most(1300.0),
+    ])
+}
+
+async fn drain_once(url: &str, history: bool) -> Result<Cost> {
+    let (pitwheel, session) = fresh(url).await?;
+    fill(&session, kind(history), JOBS).await?;
+    let (wal, transactions) = counters(&session).await?;
+    let rate = engine::drain(&pitwheel, JOBS).await?;
+    let (wal_after, transactions_after) = counters(&session).await?;
+    let left: i64 = session.client.query_one("select count(*) from pitwheel.job", &[]).await?.get(0);
+    ensure!(left == 0, "{left} jobs were left behind: the number is worth nothing");
+    session.close().await?;
+    Ok(Cost {
+        rate,
+        wal_bytes: (wal_after - wal) / JOBS as f64,
+        transactions: (transactions_after - transactions) / JOBS as f64,
+    })
+}
+
+/// Bytes of WAL and transactions so far.
+pub(super) async fn counters(session: &Session) -> Result<(f64, f64)> {
+    tokio::time::sleep(STATISTICS_DELAY).await;
+    let sql = "select (pg_current_wal_insert_lsn() - '0/0')::float8,
+        (select xact_commit + xact_rollback from pg_stat_database where datname = current_database())::float8";
+    let row = session.client.query_one(sql, &[]).await?;
+    Ok((row.get(0), row.get(1)))
+}
+
+pub(crate) async fn end_to_end(url: &str) -> Result<Vec<Row>> {
+    let [raw, ours] = Turns::<2>::measure(async |index| match index {
+        0 => raw::raw_end_to_end(url, JOBS).await,
+        _ => end_to_end_once(url).await,
+    })
+    .await?;
+    Ok(vec![
+        Row::new("raw end to end", raw.median, "jobs/s").spread(&raw),
+        Row::new("end to end, history off", ours.median, "jobs/s")
+            .spread(&ours)
+            .against("raw end to end", raw.median)
+            .at_least(0.5),
+    ])
+}
+
+async fn end_to_end_once(url: &str) -> Result<f64> {
+    let (pitwheel, session) = fresh(url).await?;
+    let running = Running::start(&pitwheel);
+    let started = Instant::now();
+    for _ in 0..JOBS as usize / raw::BATCH {
+        pitwheel.enqueue_many(batch(kind(false), raw::BATCH)).await?;
+    }
+    running.until(JOBS).await?;
+    running.stop().await?;
+    let rate = JOBS as f64 / started.elapsed().as_secs_f64();
+    session.close().await?;
+    Ok(rate)
+}

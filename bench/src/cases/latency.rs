@@ -1,0 +1,122 @@
+//! How long a job waits for its start.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use pitwheel::{Context, Job, Pitwheel, Worker};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::engine::{Running, batch, fresh, kind};
+use crate::report::{Row, Sample};
+
+const SAMPLES: usize = 300;
+
+#[derive(Serialize, Deserialize)]
+struct Ping;
+
+impl Job for Ping {
+    const KIND: &'static str = "ping";
+}
+
+/// From the call of enqueue to the first line of the handler, on a queue with nothing else in it.
+pub(crate) async fn latency(url: &str) -> Result<Vec<Row>> {
+    let (hint_p50, hint_p99) = idle_queue(url, true).await?;
+    let (poll_p50, _) = idle_queue(url, false).await?;
+    Ok(vec![
+        Row::new("enqueue to start, idle, hints, p50", hint_p50, "ms").at_most(2.0),
+        Row::new("enqueue to start, idle, hints, p99", hint_p99, "ms").at_most(15.0),
+        Row::new("enqueue to start, idle, polling, p50", poll_p50, "ms").at_most(30.0),
+    ])
+}
+
+async fn idle_queue(url: &str, hints: bool) -> Result<(f64, f64)> {
+    let (pitwheel, session) = fresh(url).await?;
+    let (started, mut starts) = mpsc::unbounded_channel();
+    let started = Arc::new(started);
+    let handler = move |_: Ping, _: Context| {
+        let _ = started.send(Instant::now());
+        std::future::ready(Ok::<_, String>(()))
+    };
+    let worker = Worker::new(&pitwheel).queue("default", 10).handle(handler);
+    let worker = if hints { worker } else { worker.without_hints() };
+    let (stop, stopped) = oneshot::channel::<()>();
+    let task = tokio::spawn(worker.run(async {
+        let _ = stopped.await;
+    }));
+    // A handle without a listener of its own, as an application in another process would have.
+    let producer = Pitwheel::connect(url).await?;
+    let mut waits = Vec::new();
+    for sample in 0..SAMPLES {
+        // Long enough to be idle again, and never in step with the poll.
+        tokio::time::sleep(Duration::from_micros(100_000 + 137 * sample as u64)).await;
+        let asked = Instant::now();
+        if hints {
+            producer.enqueue(&Ping).await?;
+        } else {
+            session.client.execute("select pitwheel.enqueue('ping', 'null')", &[]).await?;
+        }
+        let start = starts.recv().await.context("the worker ended")?;
+        waits.push(start.saturating_duration_since(asked).as_secs_f64() * 1000.0);
+    }
+    let _ = stop.send(());
+    task.await??;
+    session.close().await?;
+    waits.sort_by(f64::total_cmp);
+    Ok((waits[waits.len() / 2], waits[waits.len() * 99 / 100]))
+}
+
+/// A transaction that enqueues, stays open while a busy queue is worked on, and commits: from then to the start.
+pub(crate) async fn late(url: &str) -> Result<Vec<Row>> {
+    let mut waits = Vec::new();
+    for _ in 0..5 {
+        waits.push(late_once(url).await?);
+    }
+    let worst = waits.iter().copied().fold(0.0, f64::max);
+    let median = Sample::of(waits).map_or(0.0, |sample| sample.median);
+    Ok(vec![
+        Row::new("committed late, below the bound, to start: worst of 5", worst, "s").at_most(1.5),
+        Row::new("committed late, below the bound, to start: median", median, "s").at_most(1.5),
+    ])
+}
+
+async fn late_once(url: &str) -> Result<f64> {
+    let (pitwheel, session) = fresh(url).await?;
+    let running = Running::start(&pitwheel);
+    session
+        .client
+        .batch_execute(&format!("begin; select pitwheel.enqueue('{}', '{{}}')", kind(false)))
+        .await?;
+    let begun = Instant::now();
+    let mut enqueued = 0;
+    while begun.elapsed() < Duration::from_secs(4) {
+        pitwheel.enqueue_many(batch(kind(false), 100)).await?;
+        enqueued += 100;
+    }
+    session.client.batch_execute("commit").await?;
+    let committed = Instant::now();
+    let busy = async {
+        loop {
+            if let Err(error) = pitwheel.enqueue_many(batch(kind(false), 100)).await {
+                return error;
+            }
+        }
+    };
+    let seen = async {
+        let late = "select count(*) from pitwheel.job where payload::text = '{}' and holder is null";
+        while session.client.query_one(late, &[]).await?.get::<_, i64>(0) > 0 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        Ok::<_, anyhow::Error>(())
+    };
+    tokio::select! {
+        error = busy => return Err(error.into()),
+        seen = seen => seen?,
+    }
+    let wait = committed.elapsed().as_secs_f64();
+    running.until(enqueued).await?;
+    running.stop().await?;
+    session.close().await?;
+    Ok(wait)
+}

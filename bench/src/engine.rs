@@ -1,0 +1,130 @@
+//! The engine under test: a fresh schema, jobs in it, and one worker that drains them with handlers that do nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use pitwheel::{Context, History, Job, NewJob, Pitwheel, Stats, Worker};
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::raw::PAYLOAD;
+use crate::session::Session;
+
+/// Slots of the worker: four claims' worth, so that claiming, running and settling overlap.
+const SLOTS: usize = 2000;
+
+/// The payload of 100 bytes that the raw loop has too.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Mail {
+    user_id: u64,
+    email: String,
+    template: String,
+    locale: String,
+    tries: u8,
+}
+
+/// Remembered when done.
+impl Job for Mail {
+    const KIND: &'static str = "mail";
+}
+
+/// The same, and forgotten when done.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct QuietMail(Mail);
+
+impl Job for QuietMail {
+    const KIND: &'static str = "quiet_mail";
+    const HISTORY: History = History::FailuresOnly;
+}
+
+/// The kind for a history that is on or off.
+pub(crate) fn kind(history: bool) -> &'static str {
+    if history { Mail::KIND } else { QuietMail::KIND }
+}
+
+/// Jobs of the kind, as `enqueue` takes them.
+pub(crate) fn batch(kind: &str, size: usize) -> Vec<NewJob> {
+    vec![NewJob::raw(kind, PAYLOAD); size]
+}
+
+/// A schema without jobs, and a session to look at it with.
+pub(crate) async fn fresh(url: &str) -> Result<(Pitwheel, Session)> {
+    let session = Session::open(url).await?;
+    session
+        .client
+        .batch_execute("set client_min_messages = error; drop schema if exists pitwheel cascade")
+        .await?;
+    let pitwheel = Pitwheel::connect(url).await?;
+    pitwheel.migrate().await?;
+    session.client.batch_execute("checkpoint").await?;
+    Ok((pitwheel, session))
+}
+
+/// Puts jobs into the queue in one statement, as if enqueued one after the other, and lets the server settle down.
+pub(crate) async fn fill(session: &Session, kind: &str, jobs: u64) -> Result<()> {
+    let sql = format!(
+        "insert into pitwheel.job (kind, payload, queue, run_at, enqueued_at, priority, max_attempts)
+         select '{kind}', '{PAYLOAD}', 'default', clock_timestamp(), clock_timestamp(), 0, 20
+         from generate_series(1, {jobs})"
+    );
+    session.client.batch_execute(&sql).await?;
+    session.client.batch_execute("vacuum analyze pitwheel.job").await?;
+    Ok(session.client.batch_execute("checkpoint").await?)
+}
+
+/// A worker at work, and how many jobs it has run.
+pub(crate) struct Running {
+    done: Arc<AtomicU64>,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Result<Stats, pitwheel::Error>>,
+}
+
+impl Running {
+    pub(crate) fn start(pitwheel: &Pitwheel) -> Running {
+        let done = Arc::new(AtomicU64::new(0));
+        let (stop, stopped) = oneshot::channel();
+        let worker = Worker::new(pitwheel)
+            .queue("default", SLOTS)
+            .handle(counter::<Mail>(done.clone()))
+            .handle(counter::<QuietMail>(done.clone()));
+        let task = tokio::spawn(worker.run(async {
+            let _ = stopped.await;
+        }));
+        Running { done, stop, task }
+    }
+
+    /// Returns when this many jobs have run.
+    pub(crate) async fn until(&self, jobs: u64) -> Result<()> {
+        while self.done.load(Ordering::Relaxed) < jobs {
+            ensure!(!self.task.is_finished(), "the worker ended before its jobs did");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        Ok(())
+    }
+
+    /// Ends the worker, with everything it ran settled.
+    pub(crate) async fn stop(self) -> Result<Stats> {
+        let _ = self.stop.send(());
+        Ok(self.task.await??)
+    }
+}
+
+fn counter<J>(done: Arc<AtomicU64>) -> impl Fn(J, Context) -> std::future::Ready<Result<(), String>> {
+    move |_, _| {
+        done.fetch_add(1, Ordering::Relaxed);
+        std::future::ready(Ok(()))
+    }
+}
+
+/// Jobs a second, from the start of the worker to the last settle.
+pub(crate) async fn drain(pitwheel: &Pitwheel, jobs: u64) -> Result<f64> {
+    let started = Instant::now();
+    let running = Running::start(pitwheel);
+    running.until(jobs).await?;
+    let stats = running.stop().await?;
+    ensure!(stats.settled >= jobs && stats.lost == 0, "not every job was settled: {stats:?}");
+    Ok(jobs as f64 / started.elapsed().as_secs_f64())
+}
