@@ -21,14 +21,8 @@ impl Account {
     /// Who we are; whether root has a `postgres` user is asked by [`Account::for_postgres`].
     pub(crate) fn current() -> Result<Account, Error> {
         // std has no geteuid, and `id` is in POSIX.
-        let id = Command::new("id")
-            .arg("-u")
-            .output()
-            .map_err(Error::io("run", Path::new("id")))?;
-        Ok(Account {
-            become_user: None,
-            root: id.stdout.trim_ascii() == b"0",
-        })
+        let id = Command::new("id").arg("-u").output().map_err(Error::io("run", Path::new("id")))?;
+        Ok(Account { become_user: None, root: id.stdout.trim_ascii() == b"0" })
     }
 
     /// The account Postgres runs as.
@@ -66,11 +60,7 @@ impl Account {
     /// Makes `folder` and its missing parents.
     pub(crate) fn create_folders(&self, folder: &Path) -> Result<(), Error> {
         let missing: Vec<&Path> = folder.ancestors().take_while(|path| !path.exists()).collect();
-        for path in missing
-            .into_iter()
-            .rev()
-            .filter(|path| !path.as_os_str().is_empty())
-        {
+        for path in missing.into_iter().rev().filter(|path| !path.as_os_str().is_empty()) {
             match fs::create_dir(path) {
                 Ok(()) => self.open(path)?,
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
@@ -117,10 +107,7 @@ impl Account {
             .arg(folder)
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        Ok(test
-            .status()
-            .map_err(Error::io("run", Path::new("/bin/sh")))?
-            .success())
+        Ok(test.status().map_err(Error::io("run", Path::new("/bin/sh")))?.success())
     }
 }
 

@@ -52,10 +52,7 @@ impl Folder {
         let dir = &options.dir;
         account.create_folders(dir)?;
         let path = fs::canonicalize(dir).map_err(Error::io("resolve", dir))?;
-        let empty = fs::read_dir(&path)
-            .map_err(Error::io("read", &path))?
-            .next()
-            .is_none();
+        let empty = fs::read_dir(&path).map_err(Error::io("read", &path))?.next().is_none();
         if options.temporary && !empty {
             return Err(Error::NotEmpty { dir: path });
         }
@@ -63,20 +60,14 @@ impl Folder {
             account.open(&path)?;
         }
         let lock = take_lock(&path)?;
-        let folder = Folder {
-            path,
-            lock,
-            temporary: options.temporary,
-        };
+        let folder = Folder { path, lock, temporary: options.temporary };
         if options.temporary {
             // The supervisor, which runs as this account, removes it when we are killed.
             account.own(&folder.path)?;
         }
         account.create_private(&folder.socket())?;
         if account.is_root() && !account.reaches(&folder.socket())? {
-            return Err(Error::Unreachable {
-                dir: folder.path.clone(),
-            });
+            return Err(Error::Unreachable { dir: folder.path.clone() });
         }
         Ok(folder)
     }
@@ -102,9 +93,7 @@ impl Folder {
     pub(crate) fn usable_socket(&self) -> Option<String> {
         let socket = self.socket().to_str()?.to_owned();
         let longest = socket.len() + "/.s.PGSQL.65535".len();
-        let plain = socket
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || "/._-+@".contains(c));
+        let plain = socket.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+@".contains(c));
         (longest <= LONGEST_SOCKET_PATH && plain).then_some(socket)
     }
 
@@ -128,10 +117,7 @@ impl Folder {
     /// An empty folder for `initdb`, after what killed ones left is gone. Each has its own name: the
     /// `initdb` of a killed owner may still be writing to its own.
     pub(crate) fn unfinished_data(&self, account: &Account) -> Result<PathBuf, Error> {
-        for entry in fs::read_dir(&self.path)
-            .map_err(Error::io("read", &self.path))?
-            .flatten()
-        {
+        for entry in fs::read_dir(&self.path).map_err(Error::io("read", &self.path))?.flatten() {
             if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
                 // What cannot be removed now harms nobody; the next start tries again.
                 let _ = fs::remove_dir_all(entry.path());
@@ -151,11 +137,7 @@ impl Folder {
 
     /// The port of the last start.
     pub(crate) fn last_port(&self) -> Option<u16> {
-        fs::read_to_string(self.path.join("port"))
-            .ok()?
-            .trim()
-            .parse()
-            .ok()
+        fs::read_to_string(self.path.join("port")).ok()?.trim().parse().ok()
     }
 
     pub(crate) fn remember_port(&self, port: u16) -> Result<(), Error> {
@@ -189,11 +171,7 @@ impl Drop for Folder {
 
 /// The major version of the Postgres that made the data in `dir`; `None` when there are none.
 pub(crate) fn major_of(dir: &Path) -> Option<u32> {
-    fs::read_to_string(dir.join("data/PG_VERSION"))
-        .ok()?
-        .trim()
-        .parse()
-        .ok()
+    fs::read_to_string(dir.join("data/PG_VERSION")).ok()?.trim().parse().ok()
 }
 
 fn take_lock(dir: &Path) -> Result<File, Error> {
@@ -213,10 +191,7 @@ fn take_lock(dir: &Path) -> Result<File, Error> {
                 thread::sleep(Duration::from_millis(10));
             }
             Err(TryLockError::WouldBlock) => {
-                return Err(Error::Owned {
-                    dir: dir.to_owned(),
-                    url: url_in(&mut lock),
-                });
+                return Err(Error::Owned { dir: dir.to_owned(), url: url_in(&mut lock) });
             }
             Err(TryLockError::Error(error)) => return Err(Error::io("lock", &path)(error)),
         }

@@ -26,19 +26,9 @@ impl Log {
         if fs::metadata(path).is_ok_and(|log| log.len() > LARGEST) {
             fs::rename(path, path.with_extension("log.old")).map_err(Error::io("rename", path))?;
         }
-        let file = File::options()
-            .append(true)
-            .create(true)
-            .open(path)
-            .map_err(Error::io("open", path))?;
+        let file = File::options().append(true).create(true).open(path).map_err(Error::io("open", path))?;
         let since = file.metadata().map_err(Error::io("read", path))?.len();
-        Ok((
-            Log {
-                path: path.to_owned(),
-                since,
-            },
-            file,
-        ))
+        Ok((Log { path: path.to_owned(), since }, file))
     }
 
     /// What this start has logged; of a long log the end.
@@ -48,9 +38,8 @@ impl Log {
             let end = file.metadata().map_or(0, |log| log.len());
             let start = self.since.max(end.saturating_sub(TAIL_BYTES));
             // A log that cannot be read gives an empty tail: the error it goes into still stands.
-            let _ = file
-                .seek(SeekFrom::Start(start))
-                .and_then(|_| file.take(TAIL_BYTES).read_to_end(&mut bytes));
+            let _ =
+                file.seek(SeekFrom::Start(start)).and_then(|_| file.take(TAIL_BYTES).read_to_end(&mut bytes));
         }
         String::from_utf8_lossy(&bytes).into_owned()
     }
@@ -60,13 +49,6 @@ impl Log {
         let text = self.text();
         let lines: Vec<&str> = text.lines().collect();
         let tail = lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n");
-        Error::Failed {
-            what,
-            tail: if tail.is_empty() {
-                "(it said nothing)".to_owned()
-            } else {
-                tail
-            },
-        }
+        Error::Failed { what, tail: if tail.is_empty() { "(it said nothing)".to_owned() } else { tail } }
     }
 }

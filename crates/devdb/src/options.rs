@@ -22,20 +22,12 @@ impl Options {
     /// A server in a fresh folder under the system's temporary folder, removed after it stops.
     pub fn temporary() -> Options {
         let name = format!("pitwheel-{:016x}", random());
-        Options {
-            dir: std::env::temp_dir().join(name),
-            temporary: true,
-            settings: Vec::new(),
-        }
+        Options { dir: std::env::temp_dir().join(name), temporary: true, settings: Vec::new() }
     }
 
     /// A server whose data stay in `dir` from one start to the next.
     pub fn kept(dir: impl Into<PathBuf>) -> Options {
-        Options {
-            dir: dir.into(),
-            temporary: false,
-            settings: Vec::new(),
-        }
+        Options { dir: dir.into(), temporary: false, settings: Vec::new() }
     }
 
     /// The same, with one more setting.
@@ -54,11 +46,7 @@ pub fn default_dir() -> Result<PathBuf, Error> {
     if Account::current()?.is_root() {
         return Ok(PathBuf::from("/var/lib/pitwheel/dev"));
     }
-    let folder = |name| {
-        std::env::var_os(name)
-            .map(PathBuf::from)
-            .filter(|folder| folder.is_absolute())
-    };
+    let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
     let data = folder("XDG_DATA_HOME")
         .or_else(|| folder("HOME").map(|home| home.join(".local/share")))
         .unwrap_or_else(std::env::temp_dir);

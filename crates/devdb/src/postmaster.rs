@@ -39,10 +39,7 @@ impl PidFile {
 
     fn pid(&self) -> Option<u32> {
         // A negative number is a single-user session's.
-        self.line(0)?
-            .parse::<i64>()
-            .ok()
-            .and_then(|pid| u32::try_from(pid.abs()).ok())
+        self.line(0)?.parse::<i64>().ok().and_then(|pid| u32::try_from(pid.abs()).ok())
     }
 
     fn line(&self, number: usize) -> Option<&str> {
@@ -64,16 +61,12 @@ pub(crate) fn clear(data: &Path, programs: &Programs, account: &Account) -> Resu
             break;
         }
         let mut stop = account.command(programs.path("pg_ctl"));
-        stop.args(["stop", "-w", "-t", STOP_SECONDS, "-m", mode, "-D"])
-            .arg(data);
+        stop.args(["stop", "-w", "-t", STOP_SECONDS, "-m", mode, "-D"]).arg(data);
         // Whether it worked is read from the process itself: it may have ended before `pg_ctl` looked.
         let _ = stop.stdout(Stdio::null()).stderr(Stdio::null()).status();
     }
     if is_postmaster(pid, data) {
-        return Err(Error::StillRunning {
-            dir: data.to_owned(),
-            pid,
-        });
+        return Err(Error::StillRunning { dir: data.to_owned(), pid });
     }
     if is_alive(pid) {
         // The number is another program's by now, or that of a dead process whose parent took no note: Postgres
@@ -90,10 +83,7 @@ fn wait_for_backends(data: &Path) -> Result<(), Error> {
     let deadline = Instant::now() + BACKENDS_LIMIT;
     while let Some(pid) = process_in(data) {
         if Instant::now() >= deadline {
-            return Err(Error::StillRunning {
-                dir: data.to_owned(),
-                pid,
-            });
+            return Err(Error::StillRunning { dir: data.to_owned(), pid });
         }
         thread::sleep(POLL);
     }
@@ -145,11 +135,7 @@ fn is_postmaster(pid: u32, data: &Path) -> bool {
 }
 
 fn is_alive(pid: u32) -> bool {
-    if has_proc() {
-        Path::new(&format!("/proc/{pid}")).exists()
-    } else {
-        arguments_of(pid).is_some()
-    }
+    if has_proc() { Path::new(&format!("/proc/{pid}")).exists() } else { arguments_of(pid).is_some() }
 }
 
 fn has_proc() -> bool {
@@ -158,10 +144,7 @@ fn has_proc() -> bool {
 
 /// The command line of process `pid`, where there is no `/proc` to look into.
 fn arguments_of(pid: u32) -> Option<String> {
-    let ps = Command::new("ps")
-        .args(["-o", "args=", "-p", &pid.to_string()])
-        .output()
-        .ok()?;
+    let ps = Command::new("ps").args(["-o", "args=", "-p", &pid.to_string()]).output().ok()?;
     let arguments = String::from_utf8_lossy(&ps.stdout).trim().to_owned();
     (!arguments.is_empty()).then_some(arguments)
 }
@@ -173,9 +156,7 @@ mod tests {
     #[test]
     fn a_pid_file_is_ready_only_when_it_is_whole() {
         let whole = "42\n/data\n1700000000\n15500\n/socket\n127.0.0.1\n  1 2\nready   \n";
-        let file = |text: &str| PidFile {
-            text: text.to_owned(),
-        };
+        let file = |text: &str| PidFile { text: text.to_owned() };
 
         assert!(file(whole).is_ready(15_500));
         assert!(!file(whole).is_ready(15_501));

@@ -57,10 +57,7 @@ impl Programs {
             .iter()
             .filter_map(|folder| Programs::in_folder(folder))
             .find(|programs| programs.major == major)
-            .ok_or_else(|| Error::OtherMajor {
-                dir: dir.to_owned(),
-                major,
-            })
+            .ok_or_else(|| Error::OtherMajor { dir: dir.to_owned(), major })
     }
 
     /// The folder they are in.
@@ -91,19 +88,15 @@ impl Programs {
         let folder = real.parent().filter(|real| has_all(real)).unwrap_or(folder);
         let version = Command::new(folder.join("postgres")).arg("-V").output().ok()?;
         let major = major_in(&String::from_utf8_lossy(&version.stdout))?;
-        Some(Programs {
-            folder: folder.to_owned(),
-            major,
-        })
+        Some(Programs { folder: folder.to_owned(), major })
     }
 }
 
 /// The folders of the PATH, then the known ones, newest version first.
 fn folders() -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut folders: Vec<PathBuf> = std::env::split_paths(&path)
-        .filter(|folder| folder.is_absolute())
-        .collect();
+    let mut folders: Vec<PathBuf> =
+        std::env::split_paths(&path).filter(|folder| folder.is_absolute()).collect();
 
     let mut known = Vec::new();
     for (parent, prefix, last) in KNOWN {
@@ -138,10 +131,7 @@ mod tests {
 
     #[test]
     fn the_major_version_is_read_from_every_kind_of_release() {
-        assert_eq!(
-            major_in("postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)\n"),
-            Some(15)
-        );
+        assert_eq!(major_in("postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)\n"), Some(15));
         assert_eq!(major_in("postgres (PostgreSQL) 17beta1\n"), Some(17));
         assert_eq!(major_in("postgres (PostgreSQL) 19devel\n"), Some(19));
         assert_eq!(major_in("no such program"), None);

@@ -73,14 +73,7 @@ impl Server {
         let account = Account::for_postgres()?;
         let folder = Folder::take(&options, &account)?;
         let settings = options.settings;
-        let mut server = Server {
-            supervisor: None,
-            folder,
-            account,
-            programs,
-            settings,
-            port: 0,
-        };
+        let mut server = Server { supervisor: None, folder, account, programs, settings, port: 0 };
         if !server.folder.has_data() {
             server.create_data(options.temporary)?;
         }
@@ -126,11 +119,7 @@ impl Server {
     ///
     /// Nothing happens to a server that runs.
     pub fn start_again(&mut self) -> Result<(), Error> {
-        if self
-            .supervisor
-            .as_mut()
-            .is_some_and(|supervisor| supervisor.ended().is_none())
-        {
+        if self.supervisor.as_mut().is_some_and(|supervisor| supervisor.ended().is_none()) {
             return Ok(());
         }
         self.supervisor = None;
@@ -154,14 +143,7 @@ impl Server {
         let unfinished = self.folder.unfinished_data(&self.account)?;
         let mut command: Vec<OsString> = vec![self.programs.path("initdb").into()];
         command.extend(
-            [
-                "--auth=trust",
-                "--encoding=UTF8",
-                "--locale=C",
-                "--username",
-                USER,
-            ]
-            .map(OsString::from),
+            ["--auth=trust", "--encoding=UTF8", "--locale=C", "--username", USER].map(OsString::from),
         );
         if temporary {
             // A power cut takes the whole folder with it.
@@ -247,10 +229,7 @@ impl Server {
         // Last, and so the ones that hold.
         set("listen_addresses", "127.0.0.1");
         set("port", &port.to_string());
-        set(
-            "unix_socket_directories",
-            &self.folder.usable_socket().unwrap_or_default(),
-        );
+        set("unix_socket_directories", &self.folder.usable_socket().unwrap_or_default());
         command
     }
 }
@@ -290,11 +269,7 @@ fn has_database(port: u16) -> Result<bool, Error> {
 }
 
 fn refused(port: u16, statement: String, message: String) -> Error {
-    Error::Refused {
-        port,
-        statement,
-        message,
-    }
+    Error::Refused { port, statement, message }
 }
 
 #[cfg(test)]

@@ -90,9 +90,7 @@ fn receive(server: &mut TcpStream) -> io::Result<(u8, Vec<u8>)> {
     let mut length = [0; 4];
     server.read_exact(&mut kind)?;
     server.read_exact(&mut length)?;
-    let length = usize::try_from(i32::from_be_bytes(length))
-        .ok()
-        .and_then(|length| length.checked_sub(4));
+    let length = usize::try_from(i32::from_be_bytes(length)).ok().and_then(|length| length.checked_sub(4));
     let Some(length) = length.filter(|length| *length <= LARGEST_MESSAGE) else {
         return Err(io::ErrorKind::InvalidData.into());
     };

@@ -39,14 +39,8 @@ impl Supervisor {
         let sh = Path::new("/bin/sh");
         let errors = log.try_clone().map_err(Error::io("open", Path::new("log")))?;
         let mut shell = account.command(sh);
-        shell
-            .args(["-c", SCRIPT, "pitwheel-devdb"])
-            .arg(removed.unwrap_or(Path::new("")).as_os_str());
-        shell
-            .args(command)
-            .stdin(Stdio::piped())
-            .stdout(log)
-            .stderr(errors);
+        shell.args(["-c", SCRIPT, "pitwheel-devdb"]).arg(removed.unwrap_or(Path::new("")).as_os_str());
+        shell.args(command).stdin(Stdio::piped()).stdout(log).stderr(errors);
         // Its own group: a Ctrl-C in the terminal is for us, who may still need the database to end well.
         shell.process_group(0);
         let mut shell = shell.spawn().map_err(Error::io("run", sh))?;
@@ -57,9 +51,7 @@ impl Supervisor {
     /// How the program ended; `None` while it runs.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         // An error means that there is no such child, so that nothing runs.
-        self.shell
-            .try_wait()
-            .unwrap_or_else(|_| Some(ExitStatus::default()))
+        self.shell.try_wait().unwrap_or_else(|_| Some(ExitStatus::default()))
     }
 
     /// Waits for the program to end by itself; `None` when it has not by `deadline`.

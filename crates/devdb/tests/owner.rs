@@ -59,10 +59,7 @@ fn a_temporary_server_removes_nobodys_files() -> Result {
     fs::create_dir(&scratch.0)?;
     fs::write(scratch.0.join("thesis.txt"), "dear")?;
 
-    let options = Options {
-        temporary: true,
-        ..Options::kept(&scratch.0)
-    };
+    let options = Options { temporary: true, ..Options::kept(&scratch.0) };
     assert!(matches!(Server::start(options), Err(Error::NotEmpty { .. })));
     assert!(scratch.0.join("thesis.txt").exists());
     Ok(())
@@ -87,10 +84,7 @@ fn a_kept_server_comes_back_with_its_data_and_port() -> Result {
 fn a_dropped_database_is_created_again() -> Result {
     let scratch = Scratch::new();
     let server = Server::start(Options::kept(&scratch.0))?;
-    query(
-        &server.url().replace("/pitwheel", "/postgres"),
-        "drop database pitwheel",
-    )?;
+    query(&server.url().replace("/pitwheel", "/postgres"), "drop database pitwheel")?;
     server.stop()?;
 
     let server = Server::start(Options::kept(&scratch.0))?;
@@ -164,9 +158,8 @@ fn nobody_runs_a_folder_that_is_not_there() {
 #[test]
 fn a_folder_too_deep_for_a_socket_still_serves() -> Result {
     let scratch = Scratch::new();
-    let server = Server::start(Options::kept(
-        scratch.0.join("a folder, \"quoted\"").join("deep".repeat(30)),
-    ))?;
+    let server =
+        Server::start(Options::kept(scratch.0.join("a folder, \"quoted\"").join("deep".repeat(30))))?;
 
     assert_eq!(query(&server.url(), "show unix_socket_directories")?, "");
     server.stop()?;

@@ -14,10 +14,7 @@ fn install(folder: &Path, version: &str) -> Result<PathBuf> {
     fs::create_dir_all(folder)?;
     for program in ["initdb", "pg_ctl", "postgres"] {
         let path = folder.join(program);
-        fs::write(
-            &path,
-            format!("#!/bin/sh\necho 'postgres (PostgreSQL) {version}'\n"),
-        )?;
+        fs::write(&path, format!("#!/bin/sh\necho 'postgres (PostgreSQL) {version}'\n"))?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
     }
     Ok(folder.to_owned())
@@ -41,9 +38,7 @@ fn an_old_postgres_is_passed_over_and_named() -> Result {
     let old = install(&scratch.0.join("old"), "14.9")?;
     let new = install(&scratch.0.join("new"), "17.2 (Debian 17.2-1)")?;
 
-    let message = Programs::find_in(std::slice::from_ref(&old))
-        .err()
-        .map(|error| error.to_string());
+    let message = Programs::find_in(std::slice::from_ref(&old)).err().map(|error| error.to_string());
     assert!(message.is_some_and(|message| message.contains(&format!("(only 14 in `{}`)", old.display()))));
 
     let found = Programs::find_in(&[old, new.clone()])?;
@@ -57,10 +52,7 @@ fn half_an_installation_is_passed_over() -> Result {
     let folder = install(&scratch.0.join("client"), "17.2")?;
     fs::remove_file(folder.join("initdb"))?;
 
-    assert!(matches!(
-        Programs::find_in(&[folder]),
-        Err(Error::NotFound { seen: None })
-    ));
+    assert!(matches!(Programs::find_in(&[folder]), Err(Error::NotFound { seen: None })));
     Ok(())
 }
 

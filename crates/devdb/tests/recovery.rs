@@ -27,10 +27,7 @@ fn a_crashed_server_comes_back_with_what_was_committed() -> Result {
     assert_eq!(server.url(), url);
     assert_eq!(query(&url, "select answer from kept")?, "42");
     let log = fs::read_to_string(server.dir().join("postgres.log"))?;
-    assert!(
-        log.contains("automatic recovery in progress"),
-        "that was no crash:\n{log}"
-    );
+    assert!(log.contains("automatic recovery in progress"), "that was no crash:\n{log}");
 
     server.start_again()?;
     assert_eq!(query(&url, "select answer from kept")?, "42");
@@ -48,11 +45,8 @@ fn a_server_killed_with_its_sessions_open_comes_back() -> Result {
         .stderr(Stdio::null())
         .spawn()?;
     eventually("the session is busy", || {
-        query(
-            &url,
-            "select count(*) from pg_stat_activity where query = 'select pg_sleep(600)'",
-        )
-        .is_ok_and(|count| count == "1")
+        query(&url, "select count(*) from pg_stat_activity where query = 'select pg_sleep(600)'")
+            .is_ok_and(|count| count == "1")
     })?;
 
     let pid = postmaster(server.dir())?;
@@ -80,10 +74,7 @@ fn a_stale_pid_does_not_keep_a_server_down() -> Result {
     for pid in [stranger.id(), dead] {
         let file = scratch.0.join("data/postmaster.pid");
         let data = fs::canonicalize(scratch.0.join("data"))?;
-        fs::write(
-            &file,
-            format!("{pid}\n{}\n1\n5432\n\n127.0.0.1\n1 1\nready\n", data.display()),
-        )?;
+        fs::write(&file, format!("{pid}\n{}\n1\n5432\n\n127.0.0.1\n1 1\nready\n", data.display()))?;
         let server = Server::start(Options::kept(&scratch.0))?;
         assert_eq!(query(&server.url(), "select 1")?, "1");
         server.stop()?;
@@ -114,16 +105,7 @@ fn a_server_that_nobody_owns_is_stopped_and_started_anew() -> Result {
     server.stop()?;
     let data = scratch.0.join("data");
     let started = as_postgres(&scratch.0, pg_ctl)?
-        .args([
-            "start",
-            "-w",
-            "-s",
-            "-l",
-            "/dev/null",
-            "-o",
-            &format!("-p {port} -k ''"),
-            "-D",
-        ])
+        .args(["start", "-w", "-s", "-l", "/dev/null", "-o", &format!("-p {port} -k ''"), "-D"])
         .arg(&data)
         .status()?;
     assert!(started.success());
@@ -143,9 +125,7 @@ fn a_server_whose_supervisor_was_killed_still_stops() -> Result {
     let pid = postmaster(server.dir())?;
     let parents = fs::read_to_string(format!("/proc/{pid}/status"));
     let Some(supervisor) = parents.ok().and_then(|status| {
-        status
-            .lines()
-            .find_map(|line| line.strip_prefix("PPid:")?.trim().parse::<u32>().ok())
+        status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse::<u32>().ok())
     }) else {
         return Ok(()); // Only Linux says who its parent is without more ado.
     };
@@ -201,9 +181,7 @@ fn a_server_that_cannot_start_shows_its_log() -> Result {
     };
     assert!(matches!(error, Error::Failed { .. }));
     assert!(
-        error
-            .to_string()
-            .contains("unrecognized configuration parameter \"no_such_setting\""),
+        error.to_string().contains("unrecognized configuration parameter \"no_such_setting\""),
         "{error}"
     );
     assert!(!dir.exists());

@@ -1,5 +1,5 @@
--- queues.sql: every queue that has live jobs or something said about it, with counts that stop at $1, so that the answer
--- takes the same time at any backlog. The names come from job_due by jumping from one to the next.
+-- queues.sql: every queue that has live jobs or something said about it (`*`, when all are paused), with counts that stop
+-- at $1, so that the answer takes the same time at any backlog. The names come from job_due by jumping from one to the next.
 with recursive name(queue) as (
     (select job.queue from pitwheel.job order by job.queue limit 1)
     union all
@@ -10,7 +10,7 @@ with recursive name(queue) as (
 known as (
     select name.queue from name where name.queue is not null
     union
-    select queue.name from pitwheel.queue where queue.name <> '*'
+    select queue.name from pitwheel.queue where queue.name <> '*' or queue.paused_at is not null
 )
 select known.queue as name, queue.paused_at, everything.paused_at as all_paused_at,
     counted.waiting, counted.running, counted.later, counted.oldest_due_at

@@ -142,7 +142,7 @@ impl Pitwheel {
         inspect::jobs(&**self.pool.get().await?, filter).await
     }
 
-    /// Every queue that has live jobs or is paused.
+    /// Every queue that has live jobs or was paused; one named `*` while all are paused.
     pub async fn queues(&self) -> Result<Vec<QueueSummary>, Error> {
         inspect::queues(&**self.pool.get().await?).await
     }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::FutureExt;
 use serde::de::DeserializeOwned;
-use tokio_util::sync::CancellationToken;
+use tokio::sync::Notify;
 
 use crate::claim::Claimed;
 use crate::client::Pitwheel;
@@ -20,10 +20,11 @@ use crate::job::{History, Job};
 use crate::settle::{Cause, Claim, Failure, Outcome, Verdict};
 
 type Running = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+type Call = Box<dyn Fn(&str, Context) -> Running + Send + Sync>;
 
 /// A kind's handler, with its type forgotten.
 pub(crate) struct Handler {
-    call: Box<dyn Fn(&str, Context) -> Running + Send + Sync>,
+    call: Call,
     pub(crate) history: History,
 }
 
@@ -120,8 +121,9 @@ struct Inner {
     pitwheel: Pitwheel,
     job: Claimed,
     history: History,
-    cancelled: CancellationToken,
-    /// Somebody asked to cancel the job, as opposed to the claim being lost.
+    /// To be stopped, and its waker: because somebody asked for it, or because the claim was lost.
+    cancelled: AtomicBool,
+    cancel: Notify,
     cancel_requested: AtomicBool,
     settled_by_handler: AtomicBool,
     progress: Mutex<Option<(f32, String)>>,
@@ -134,7 +136,8 @@ impl Context {
                 pitwheel,
                 job,
                 history,
-                cancelled: CancellationToken::new(),
+                cancelled: AtomicBool::new(false),
+                cancel: Notify::new(),
                 cancel_requested: AtomicBool::new(false),
                 settled_by_handler: AtomicBool::new(false),
                 progress: Mutex::new(None),
@@ -190,12 +193,17 @@ impl Context {
     /// Returns once somebody asked to cancel this job, or its claim was lost. What the handler returns afterwards decides:
     /// `Ok` still completes the job, an error leaves it cancelled.
     pub async fn cancelled(&self) {
-        self.inner.cancelled.cancelled().await;
+        let mut cancelled = std::pin::pin!(self.inner.cancel.notified());
+        // Listening before looking: a cancel between the two would go unheard otherwise.
+        cancelled.as_mut().enable();
+        if !self.is_cancelled() {
+            cancelled.await;
+        }
     }
 
     /// Whether [`Context::cancelled`] would return at once.
     pub fn is_cancelled(&self) -> bool {
-        self.inner.cancelled.is_cancelled()
+        self.inner.cancelled.load(Ordering::Acquire)
     }
 
     /// Says how far the job is: a fraction between 0 and 1 and a short text. Written about once a second, the last one wins.
@@ -213,7 +221,8 @@ impl Context {
         if requested {
             self.inner.cancel_requested.store(true, Ordering::Release);
         }
-        self.inner.cancelled.cancel();
+        self.inner.cancelled.store(true, Ordering::Release);
+        self.inner.cancel.notify_waiters();
     }
 
     pub(crate) fn cancel_requested(&self) -> bool {

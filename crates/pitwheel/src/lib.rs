@@ -60,11 +60,12 @@ mod worker;
 pub use client::{Options, Pitwheel};
 pub use control::Cancelled;
 pub use enqueue::Enqueued;
-pub use error::Error;
+pub use error::{DatabaseError, Error};
 pub use handler::Context;
 pub use inspect::{Filter, JobDetail, JobSummary, QueueSummary, State};
 pub use job::{History, Job, NewJob};
 pub use migrate::MigrationStatus;
+pub use payload::PayloadError;
 pub use settle::{Claim, Settled, Verdict};
 pub use worker::{Stats, Worker};
 

@@ -4,7 +4,7 @@ mod support;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -13,17 +13,23 @@ use pitwheel_testkit::TestDb;
 use support::{Work, start, until, worker};
 use tokio::sync::Notify;
 
-/// A handler that writes down the order in which it was called.
-fn recorder() -> (Arc<Mutex<Vec<i64>>>, impl Fn(Work, Context) -> std::future::Ready<Result<(), String>>) {
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let handler = {
-        let seen = seen.clone();
-        move |work: Work, _: Context| {
-            seen.lock().unwrap().push(work.n);
+/// The order in which jobs ran.
+#[derive(Clone, Default)]
+struct Seen(Arc<Mutex<Vec<i64>>>);
+
+impl Seen {
+    /// A handler that writes it down.
+    fn handler(&self) -> impl Fn(Work, Context) -> std::future::Ready<Result<(), String>> + use<> {
+        let seen = self.clone();
+        move |work, _| {
+            seen.0.lock().unwrap_or_else(PoisonError::into_inner).push(work.n);
             std::future::ready(Ok(()))
         }
-    };
-    (seen, handler)
+    }
+
+    fn order(&self) -> Vec<i64> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 async fn nothing_left(db: &TestDb) -> Result<bool> {
@@ -35,11 +41,11 @@ async fn higher_priorities_first_then_older_ones() -> Result<()> {
     let db = TestDb::new().await?;
     let jobs = [(1, 0), (2, -9), (3, 9), (4, 0), (5, 1)];
     db.pitwheel().enqueue_many(jobs.map(|(n, priority)| NewJob::of(&Work { n }).priority(priority))).await?;
-    let (seen, handler) = recorder();
-    let running = start(Worker::new(db.pitwheel()).queue("default", 1).handle(handler));
+    let seen = Seen::default();
+    let running = start(Worker::new(db.pitwheel()).queue("default", 1).handle(seen.handler()));
     until("all ran", async || nothing_left(&db).await).await?;
     running.stop().await?;
-    assert_eq!(*seen.lock().unwrap(), [3, 5, 1, 4, 2]);
+    assert_eq!(seen.order(), [3, 5, 1, 4, 2]);
     Ok(())
 }
 
@@ -76,9 +82,9 @@ async fn kinds_that_nobody_knows_stay_for_a_worker_that_does() -> Result<()> {
     let db = TestDb::new().await?;
     let strange = db.pitwheel().enqueue_many((0..600).map(|_| NewJob::raw("strange", "{}"))).await?;
     db.pitwheel().enqueue_many((0..50).map(|n| NewJob::of(&Work { n }))).await?;
-    let (seen, handler) = recorder();
-    let running = start(worker(db.pitwheel()).handle(handler));
-    until("its own ran", async || Ok(seen.lock().unwrap().len() == 50)).await?;
+    let seen = Seen::default();
+    let running = start(worker(db.pitwheel()).handle(seen.handler()));
+    until("its own ran", async || Ok(seen.order().len() == 50)).await?;
     running.stop().await?;
     assert_eq!(
         db.count("select count(*) from pitwheel.job where kind = 'strange' and attempt = 0").await?,
@@ -92,13 +98,13 @@ async fn kinds_that_nobody_knows_stay_for_a_worker_that_does() -> Result<()> {
 async fn a_paused_queue_gives_nothing_and_what_runs_goes_on() -> Result<()> {
     let db = TestDb::new().await?;
     for which in [Some("default"), None] {
-        let (seen, handler) = recorder();
+        let seen = Seen::default();
         db.pitwheel().pause(which).await?;
-        let running = start(worker(db.pitwheel()).queue("open", 5).handle(handler));
+        let running = start(worker(db.pitwheel()).queue("open", 5).handle(seen.handler()));
         db.pitwheel().enqueue(&Work { n: 1 }).await?;
         db.pitwheel().enqueue(NewJob::of(&Work { n: 2 }).queue("open")).await?;
         let open = usize::from(which.is_some());
-        until("the open queue was emptied", async || Ok(seen.lock().unwrap().len() == open)).await?;
+        until("the open queue was emptied", async || Ok(seen.order().len() == open)).await?;
         let held = "select count(*) from pitwheel.job where holder is not null and queue = 'default'";
         assert_eq!(db.count(held).await?, 0);
         assert!(db.pitwheel().resume(which).await?);

@@ -69,13 +69,8 @@ pub(crate) fn as_postgres(server_dir: &Path, program: impl AsRef<Path>) -> Resul
 /// Sends `signal` to process `pid`.
 pub(crate) fn signal(signal: &str, pid: u32) -> Result {
     let mut kill = Command::new("/bin/sh");
-    kill.args(["-c", &format!("kill -s {signal} {pid}")])
-        .stderr(Stdio::null());
-    if kill.status()?.success() {
-        Ok(())
-    } else {
-        Err(format!("no process {pid}").into())
-    }
+    kill.args(["-c", &format!("kill -s {signal} {pid}")]).stderr(Stdio::null());
+    if kill.status()?.success() { Ok(()) } else { Err(format!("no process {pid}").into()) }
 }
 
 /// Whether process `pid` runs. One that has ended is there until its parent, which may be slow, takes note.
@@ -124,12 +119,7 @@ impl Owner {
         for line in BufReader::new(output).lines() {
             if let Some((_, fields)) = line?.split_once("owner: ") {
                 let (url, dir) = fields.split_once(' ').ok_or("no folder")?;
-                return Ok(Owner {
-                    process,
-                    url: url.to_owned(),
-                    dir: dir.into(),
-                    _stdin: stdin,
-                });
+                return Ok(Owner { process, url: url.to_owned(), dir: dir.into(), _stdin: stdin });
             }
         }
         Err(format!("the owner started no server: {}", process.wait()?).into())
@@ -153,11 +143,7 @@ pub(crate) fn own_until_killed() -> Result {
     let Some(folder) = std::env::var_os(OWNER) else {
         return Ok(());
     };
-    let options = if folder == "temporary" {
-        Options::temporary()
-    } else {
-        Options::kept(folder)
-    };
+    let options = if folder == "temporary" { Options::temporary() } else { Options::kept(folder) };
     let server = Server::start(options)?;
     println!("\nowner: {} {}", server.url(), server.dir().display());
     // Ends when the test that spawned us does, should it not kill us.
@@ -167,10 +153,6 @@ pub(crate) fn own_until_killed() -> Result {
 }
 
 pub(crate) fn port_of(url: &str) -> Result<u16> {
-    let port = url
-        .rsplit_once(':')
-        .and_then(|(_, rest)| rest.split_once('/'))
-        .ok_or("no port")?
-        .0;
+    let port = url.rsplit_once(':').and_then(|(_, rest)| rest.split_once('/')).ok_or("no port")?.0;
     Ok(port.parse()?)
 }

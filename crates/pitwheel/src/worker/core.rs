@@ -136,6 +136,7 @@ impl Core {
     pub(super) fn start(self: &Arc<Core>, jobs: Vec<Claimed>) {
         self.started.fetch_add(jobs.len() as u64, Ordering::Relaxed);
         let mut table = self.table();
+        table.running.reserve(jobs.len());
         for job in jobs {
             if let Some(slots) = table.slots.iter_mut().find(|slots| slots.queue == job.queue) {
                 slots.free = slots.free.saturating_sub(1);

@@ -1,0 +1,55 @@
+//! How far the demo is: a bar where a person looks, a line now and then elsewhere.
+
+use std::io::IsTerminal;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::output::{say, thousands};
+
+/// Lines where there is no terminal.
+const LINES: u64 = 10;
+
+pub(super) struct Progress {
+    bar: Option<ProgressBar>,
+    total: u64,
+    lines: u64,
+}
+
+impl Progress {
+    pub(super) fn new(total: u64) -> Progress {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let style = ProgressStyle::with_template("  [{bar:50}] {human_pos} of {human_len}  {msg}");
+            let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+            ProgressBar::new(total).with_style(style.progress_chars("=> "))
+        });
+        Progress { bar, total, lines: 0 }
+    }
+
+    pub(super) fn reached(&mut self, done: u64) {
+        if let Some(bar) = &self.bar {
+            let rate = done as f64 / bar.elapsed().as_secs_f64().max(0.1);
+            bar.set_message(format!("{} jobs/s", thousands(rate as u64)));
+            bar.set_position(done);
+            return;
+        }
+        let lines = done * LINES / self.total.max(1);
+        if lines > self.lines {
+            self.lines = lines;
+            say(&format!("{} of {}", thousands(done), thousands(self.total)));
+        }
+    }
+
+    /// Says something without tearing the bar.
+    pub(super) fn say(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| say(text)),
+            None => say(text),
+        }
+    }
+
+    pub(super) fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish();
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! A job as a line, as a page, and as JSON. The JSON names are a promise.
+
+use std::fmt::Write;
+use std::time::SystemTime;
+
+use comfy_table::Color;
+use pitwheel::{JobDetail, JobSummary, State};
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::json::{pretty, raw};
+use crate::output::{stdout_coloured, visible};
+use crate::table::{Column, render};
+use crate::time::{iso, iso_from, relative};
+
+/// A job in a list.
+#[derive(Debug, Serialize)]
+pub(crate) struct InList<'a> {
+    id: i64,
+    kind: &'a str,
+    queue: &'a str,
+    state: &'static str,
+    priority: i16,
+    attempt: i32,
+    max_attempts: i32,
+    key: Option<&'a str>,
+    run_at: String,
+    enqueued_at: String,
+    claimed_at: Option<String>,
+    finished_at: Option<String>,
+    progress: Option<f32>,
+    note: Option<&'a str>,
+}
+
+/// All about one job.
+#[derive(Debug, Serialize)]
+pub(crate) struct InFull<'a> {
+    #[serde(flatten)]
+    summary: InList<'a>,
+    fence: i64,
+    crashes: i16,
+    timeout_ms: Option<i64>,
+    cancel_requested_at: Option<String>,
+    worker: Option<&'a str>,
+    payload: Box<RawValue>,
+    metadata: Option<Box<RawValue>>,
+    result: Option<Box<RawValue>>,
+    errors: Value,
+}
+
+pub(crate) fn in_list(job: &JobSummary) -> InList<'_> {
+    InList {
+        id: job.id,
+        kind: &job.kind,
+        queue: &job.queue,
+        state: job.state.as_str(),
+        priority: job.priority,
+        attempt: job.attempt,
+        max_attempts: job.max_attempts,
+        key: job.key.as_deref(),
+        run_at: iso(job.run_at),
+        enqueued_at: iso(job.enqueued_at),
+        claimed_at: job.claimed_at.map(iso),
+        finished_at: job.finished_at.map(iso),
+        progress: job.progress,
+        note: job.note.as_deref(),
+    }
+}
+
+pub(crate) fn in_full(job: &JobDetail) -> anyhow::Result<InFull<'_>> {
+    let some = |json: &Option<String>, what| json.as_deref().map(|json| raw(json, what)).transpose();
+    Ok(InFull {
+        summary: in_list(&job.summary),
+        fence: job.fence,
+        crashes: job.crashes,
+        timeout_ms: job.timeout_ms,
+        cancel_requested_at: job.cancel_requested_at.map(iso),
+        worker: job.worker.as_deref(),
+        payload: raw(&job.payload, "payload")?,
+        metadata: some(&job.metadata, "metadata")?,
+        result: some(&job.result, "result")?,
+        errors: in_utc(job.errors.clone()),
+    })
+}
+
+/// Postgres writes the times of errors in the zone of whoever wrote them.
+fn in_utc(mut errors: Value) -> Value {
+    for error in errors.as_array_mut().into_iter().flatten() {
+        if let Some(at) = error.get_mut("at")
+            && let Some(utc) = at.as_str().and_then(iso_from)
+        {
+            *at = Value::String(utc);
+        }
+    }
+    errors
+}
+
+/// Jobs, a line each.
+pub(crate) fn table(jobs: &[JobSummary], now: SystemTime) -> String {
+    let columns = vec![
+        Column::new("ID", jobs, |job| job.id.to_string()).numeric(),
+        Column::new("STATE", jobs, |job| job.state.as_str().to_owned()).coloured(colour),
+        Column::new("KIND", jobs, |job| job.kind.clone()).cut(),
+        Column::new("QUEUE", jobs, |job| job.queue.clone()).cut(),
+        Column::new("PRIORITY", jobs, |job| match job.priority {
+            0 => String::new(),
+            priority => priority.to_string(),
+        })
+        .numeric()
+        .optional(),
+        Column::new("KEY", jobs, |job| job.key.clone().unwrap_or_default()).cut().optional(),
+        Column::new("ATTEMPT", jobs, |job| format!("{}/{}", job.attempt, job.max_attempts)).numeric(),
+        Column::new("WHEN", jobs, |job| when(job, now)),
+        Column::new("PROGRESS", jobs, progress).cut().optional(),
+    ];
+    render(columns, stdout_coloured())
+}
+
+fn colour(state: &str) -> Option<Color> {
+    match state {
+        "running" => Some(Color::Cyan),
+        "done" => Some(Color::Green),
+        "dead" => Some(Color::Red),
+        "cancelled" => Some(Color::Yellow),
+        _ => None,
+    }
+}
+
+/// The time that matters most in the job's state.
+fn when(job: &JobSummary, now: SystemTime) -> String {
+    match (job.state, job.claimed_at, job.finished_at) {
+        (State::Waiting, ..) => format!("due {}", relative(job.run_at, now)),
+        (State::Running, Some(claimed_at), _) => format!("began {}", relative(claimed_at, now)),
+        (_, _, Some(finished_at)) => format!("ended {}", relative(finished_at, now)),
+        _ => String::new(),
+    }
+}
+
+fn progress(job: &JobSummary) -> String {
+    let percent = job.progress.map(|progress| format!("{:.0} %", progress * 100.0));
+    let words: Vec<String> = [percent, job.note.clone()].into_iter().flatten().collect();
+    words.join(" ")
+}
+
+/// One job, a page for people.
+pub(crate) fn page(job: &JobDetail, now: SystemTime) -> String {
+    let summary = &job.summary;
+    let time = |time: SystemTime| format!("{}  ({})", iso(time), relative(time, now));
+    let attempts = format!("{} of {}", summary.attempt, summary.max_attempts);
+    let crashes = format!("{}, its worker died under it", job.crashes);
+    let progress = Some(progress(summary)).filter(|words| !words.is_empty());
+    let lines = [
+        ("job", Some(summary.id.to_string())),
+        ("state", Some(painted(summary.state))),
+        ("kind", Some(summary.kind.clone())),
+        ("queue", Some(summary.queue.clone())),
+        ("key", summary.key.as_deref().map(visible)),
+        ("priority", (summary.priority != 0).then(|| summary.priority.to_string())),
+        ("attempts", Some(attempts)),
+        ("crashes", (job.crashes > 0).then_some(crashes)),
+        ("timeout", job.timeout_ms.map(|millis| format!("{} s", millis as f64 / 1000.0))),
+        ("progress", progress.as_deref().map(visible)),
+        ("worker", job.worker.as_deref().map(visible)),
+        ("enqueued", Some(time(summary.enqueued_at))),
+        ("due", Some(time(summary.run_at))),
+        ("began", summary.claimed_at.map(time)),
+        ("ended", summary.finished_at.map(time)),
+        ("cancel asked", job.cancel_requested_at.map(time)),
+    ];
+    let mut text = String::new();
+    for (name, value) in lines {
+        if let Some(value) = value {
+            push(&mut text, format_args!("{name:<13} {value}\n"));
+        }
+    }
+    section(&mut text, "payload", Some(&job.payload));
+    section(&mut text, "metadata", job.metadata.as_deref());
+    section(&mut text, "result", job.result.as_deref());
+    failures(&mut text, &job.errors, now);
+    text
+}
+
+fn section(text: &mut String, title: &str, json: Option<&str>) {
+    if let Some(json) = json {
+        push(text, format_args!("\n{title}\n"));
+        for line in pretty(json).lines() {
+            push(text, format_args!("  {}\n", visible(line)));
+        }
+    }
+}
+
+fn failures(text: &mut String, errors: &Value, now: SystemTime) {
+    let errors = errors.as_array().map_or(&[] as &[Value], Vec::as_slice);
+    if !errors.is_empty() {
+        text.push_str("\nfailed attempts\n");
+    }
+    for error in errors {
+        let word = |name: &str| visible(error[name].as_str().unwrap_or("?"));
+        let at = error["at"].as_str().and_then(|at| crate::time::parse_moment(at).ok());
+        let at = at.map_or_else(|| word("at"), |at| format!("{}  ({})", iso(at), relative(at, now)));
+        let (attempt, cause, worker) = (error["attempt"].to_string(), word("cause"), word("worker"));
+        push(text, format_args!("  {attempt:>3}  {cause:<8} {at}  on {worker}\n"));
+        for line in error["message"].as_str().unwrap_or_default().lines() {
+            push(text, format_args!("       {}\n", visible(line)));
+        }
+    }
+}
+
+/// What one would do next, if anything can be done.
+pub(crate) fn hint(job: &JobSummary) -> Option<String> {
+    let (verb, aim) = match job.state {
+        State::Dead | State::Cancelled => ("retry", "lets it live again"),
+        State::Waiting | State::Running => ("cancel", "cancels it"),
+        _ => return None,
+    };
+    Some(format!("`pitwheel jobs {verb} {}` {aim}", job.id))
+}
+
+/// The state, in its colour where there is any.
+fn painted(state: State) -> String {
+    let code = match colour(state.as_str()).filter(|_| stdout_coloured()) {
+        Some(Color::Cyan) => 36,
+        Some(Color::Green) => 32,
+        Some(Color::Red) => 31,
+        Some(Color::Yellow) => 33,
+        _ => return state.as_str().to_owned(),
+    };
+    format!("\u{1b}[{code}m{}\u{1b}[0m", state.as_str())
+}
+
+/// A string takes whatever is written to it.
+fn push(text: &mut String, line: std::fmt::Arguments<'_>) {
+    let _ = text.write_fmt(line);
+}

@@ -1,0 +1,89 @@
+//! JSON as it is stored: every digit and every byte of it, which a parse into numbers would not keep.
+
+use anyhow::Context;
+use serde_json::value::RawValue;
+
+/// Stored JSON, to embed in JSON as it is.
+pub(crate) fn raw(text: &str, what: &str) -> anyhow::Result<Box<RawValue>> {
+    RawValue::from_string(text.to_owned()).with_context(|| format!("the stored {what} is not JSON"))
+}
+
+/// Stored JSON with a line for each member, for people. Says nothing about syntax.
+pub(crate) fn pretty(json: &str) -> String {
+    let mut out = String::with_capacity(json.len() * 2);
+    let mut depth = 0;
+    let mut rest = json.trim();
+    while let Some(c) = rest.chars().next() {
+        let mut taken = c.len_utf8();
+        match c {
+            '"' => {
+                taken = string_length(rest);
+                out.push_str(&rest[..taken]);
+            }
+            '{' | '[' => {
+                out.push(c);
+                let inside = rest[1..].trim_start();
+                if let Some(close) = inside.chars().next().filter(|c| matches!(c, '}' | ']')) {
+                    out.push(close);
+                    taken = rest.len() - inside.len() + 1;
+                } else {
+                    depth += 1;
+                    new_line(&mut out, depth);
+                }
+            }
+            '}' | ']' => {
+                depth = usize::saturating_sub(depth, 1);
+                new_line(&mut out, depth);
+                out.push(c);
+            }
+            ',' => {
+                out.push(c);
+                new_line(&mut out, depth);
+            }
+            ':' => out.push_str(": "),
+            c if c.is_whitespace() => {}
+            c => out.push(c),
+        }
+        rest = &rest[taken..];
+    }
+    out
+}
+
+fn new_line(out: &mut String, depth: usize) {
+    out.push('\n');
+    out.push_str(&"  ".repeat(depth));
+}
+
+/// The length of the string that `text` begins with, its quotes included.
+fn string_length(text: &str) -> usize {
+    let mut escaped = false;
+    for (at, byte) in text.bytes().enumerate().skip(1) {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pretty_moves_space_and_nothing_else() {
+        let json = r#"{"big":12345678901234567890123, "a":[ 1.50,{ },[ ]] ,"s":"q\" , {é"}"#;
+        let lines = "{\n  \"big\": 12345678901234567890123,\n  \"a\": [\n    1.50,\n    {},\n    []\n  ],\n  \
+                     \"s\": \"q\\\" , {é\"\n}";
+        assert_eq!(pretty(json), lines);
+    }
+
+    #[test]
+    fn pretty_survives_what_is_not_json() {
+        for odd in ["", "]]]", "{", "\"abc", "\"\\", "[,]", "é"] {
+            let _ = pretty(odd);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! `pitwheel queues`: what waits, and what may be claimed.
+
+use std::time::SystemTime;
+
+use clap::{Args, Subcommand};
+use comfy_table::Color;
+use pitwheel::{Pitwheel, QueueSummary};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::database;
+use crate::output::{print, print_json, say, stdout_coloured};
+use crate::settings::Settings;
+use crate::table::{Column, render};
+use crate::time::{iso, relative};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum QueuesCommand {
+    /// List the queues that have live jobs or are paused.
+    ///
+    /// Example:
+    ///   pitwheel queues list
+    #[command(verbatim_doc_comment)]
+    List,
+
+    /// Stop claims from a queue, on every node; what runs goes on.
+    ///
+    /// Example:
+    ///   pitwheel queues pause mail
+    #[command(verbatim_doc_comment)]
+    Pause(Which),
+
+    /// Let a queue be claimed from again.
+    ///
+    /// Example:
+    ///   pitwheel queues resume mail
+    #[command(verbatim_doc_comment)]
+    Resume(Which),
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Which {
+    /// The queue
+    name: Option<String>,
+    /// All queues, also those to come
+    #[arg(long)]
+    all: bool,
+}
+
+pub(crate) async fn run(command: QueuesCommand, settings: &Settings) -> anyhow::Result<()> {
+    let pitwheel = database::open(settings).await?;
+    match command {
+        QueuesCommand::List => list(&pitwheel, settings).await,
+        QueuesCommand::Pause(which) => pause(&pitwheel, which.name.as_deref(), settings).await,
+        QueuesCommand::Resume(which) => resume(&pitwheel, which.name.as_deref(), settings).await,
+    }
+}
+
+async fn list(pitwheel: &Pitwheel, settings: &Settings) -> anyhow::Result<()> {
+    let queues = pitwheel.queues().await?;
+    if queues.is_empty() {
+        say(
+            "no queue has live jobs or is paused: `pitwheel jobs enqueue KIND` makes a job, and with it its queue",
+        );
+    }
+    if settings.json() {
+        return print_json(&queues.iter().map(in_json).collect::<Vec<_>>());
+    }
+    if queues.is_empty() {
+        return Ok(());
+    }
+    Ok(print(&table(&queues, SystemTime::now()))?)
+}
+
+fn table(queues: &[QueueSummary], now: SystemTime) -> String {
+    let at_least =
+        |queue: &QueueSummary, count: i64| format!("{count}{}", if queue.capped { "+" } else { "" });
+    let since = |time: Option<SystemTime>| time.map_or_else(String::new, |time| relative(time, now));
+    let state = |queue: &QueueSummary| if queue.paused_at.is_some() { "paused" } else { "open" };
+    let columns = vec![
+        Column::new("QUEUE", queues, |queue| queue.name.clone()).cut(),
+        Column::new("STATE", queues, |queue| state(queue).to_owned())
+            .coloured(|state| (state == "paused").then_some(Color::Yellow)),
+        Column::new("WAITING", queues, |queue| at_least(queue, queue.waiting)).numeric(),
+        Column::new("RUNNING", queues, |queue| at_least(queue, queue.running)).numeric(),
+        Column::new("LATER", queues, |queue| at_least(queue, queue.later)).numeric(),
+        Column::new("OLDEST DUE", queues, |queue| since(queue.oldest_due_at)).optional(),
+        Column::new("PAUSED", queues, |queue| since(queue.paused_at)).optional(),
+    ];
+    render(columns, stdout_coloured())
+}
+
+/// A queue in JSON; the names are a promise.
+#[derive(Debug, Serialize)]
+struct InJson<'a> {
+    name: &'a str,
+    paused_at: Option<String>,
+    waiting: i64,
+    running: i64,
+    later: i64,
+    capped: bool,
+    oldest_due_at: Option<String>,
+}
+
+fn in_json(queue: &QueueSummary) -> InJson<'_> {
+    InJson {
+        name: &queue.name,
+        paused_at: queue.paused_at.map(iso),
+        waiting: queue.waiting,
+        running: queue.running,
+        later: queue.later,
+        capped: queue.capped,
+        oldest_due_at: queue.oldest_due_at.map(iso),
+    }
+}
+
+async fn pause(pitwheel: &Pitwheel, name: Option<&str>, settings: &Settings) -> anyhow::Result<()> {
+    pitwheel.pause(name).await?;
+    if settings.json() {
+        return print_json(&json!({ "queue": name, "paused": true }));
+    }
+    let undo = name.unwrap_or("--all");
+    say(&format!("{} paused; what runs goes on. `pitwheel queues resume {undo}` ends it", subject(name)));
+    Ok(())
+}
+
+async fn resume(pitwheel: &Pitwheel, name: Option<&str>, settings: &Settings) -> anyhow::Result<()> {
+    let was_paused = pitwheel.resume(name).await?;
+    if !settings.json() {
+        let what = if was_paused { "resumed" } else { "not paused, nothing to do" };
+        say(&format!("{} {what}", subject(name)));
+    }
+    let mut still = pitwheel.queues().await?;
+    still.retain(|queue| queue.paused_at.is_some() && name.is_none_or(|name| queue.name == name));
+    match name {
+        _ if still.is_empty() => {}
+        Some(_) => {
+            say("but all queues are paused, this one with them: `pitwheel queues resume --all` ends that")
+        }
+        None => {
+            let names: Vec<&str> = still.iter().map(|queue| queue.name.as_str()).collect();
+            say(&format!("still paused by themselves: {}", names.join(", ")));
+        }
+    }
+    if settings.json() {
+        return print_json(&json!({ "queue": name, "paused": !still.is_empty() && name.is_some() }));
+    }
+    Ok(())
+}
+
+fn subject(name: Option<&str>) -> String {
+    name.map_or_else(|| "all queues are".to_owned(), |name| format!("queue `{name}` is"))
+}

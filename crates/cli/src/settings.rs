@@ -1,0 +1,147 @@
+//! Where settings come from: a flag wins over the environment, that over a file.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use serde::Deserialize;
+
+use crate::exit::Stop;
+use crate::output::Output;
+
+/// What holds for this call.
+#[derive(Debug, Default)]
+pub(crate) struct Settings {
+    pub(crate) database: Option<Database>,
+    pub(crate) output: Output,
+}
+
+/// A database that somebody named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Database {
+    pub(crate) url: String,
+    pub(crate) origin: Origin,
+}
+
+/// Who named it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Flag,
+    Environment,
+    File(PathBuf),
+    /// Nobody: a `pitwheel dev` or `pitwheel demo` runs it right now.
+    Running,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Flag => f.write_str("--database-url"),
+            Origin::Environment => f.write_str("DATABASE_URL"),
+            Origin::File(path) => write!(f, "`{}`", path.display()),
+            Origin::Running => f.write_str("`pitwheel dev`"),
+        }
+    }
+}
+
+/// The file, as written by people.
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    database_url: Option<String>,
+    output: Option<Output>,
+}
+
+impl Settings {
+    /// Settles what holds; a file that cannot be read or understood is an error even when a flag wins over it.
+    pub(crate) fn load(url: Option<String>, output: Option<Output>) -> Result<Settings, Stop> {
+        let (path, file) = read_file()?;
+        let environment_url = variable("DATABASE_URL")?;
+        let named = |url: Option<String>, origin| url.map(|url| Database { url, origin });
+        let database = named(url, Origin::Flag)
+            .or_else(|| named(environment_url, Origin::Environment))
+            .or_else(|| named(file.database_url, Origin::File(path)));
+        let environment_output = match variable("PITWHEEL_OUTPUT")? {
+            Some(word) => Some(output_named(&word)?),
+            None => None,
+        };
+        Ok(Settings { database, output: output.or(environment_output).or(file.output).unwrap_or_default() })
+    }
+
+    pub(crate) fn json(&self) -> bool {
+        self.output == Output::Json
+    }
+}
+
+/// A variable of the environment; an empty one is none.
+fn variable(name: &str) -> Result<Option<String>, Stop> {
+    let text = std::env::var_os(name).map(OsString::into_string).transpose();
+    let text = text.map_err(|_| Stop::usage(format!("{name} is not UTF-8: set it again")))?;
+    Ok(text.filter(|text| !text.is_empty()))
+}
+
+fn output_named(word: &str) -> Result<Output, Stop> {
+    Output::from_str(word, false)
+        .map_err(|_| Stop::usage(format!("PITWHEEL_OUTPUT is `{word}`: it must be table or json")))
+}
+
+/// The first file that is there, and what it says.
+fn read_file() -> Result<(PathBuf, File), Stop> {
+    for path in [Some(PathBuf::from("pitwheel.toml")), user_file()].into_iter().flatten() {
+        match fs::read_to_string(&path) {
+            Ok(text) => return parse(&path, &text).map(|file| (path, file)),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+            Err(error) => return Err(Stop::usage(format!("`{}` cannot be read: {error}", path.display()))),
+        }
+    }
+    Ok(Default::default())
+}
+
+fn user_file() -> Option<PathBuf> {
+    let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let configuration = folder("XDG_CONFIG_HOME").or_else(|| Some(folder("HOME")?.join(".config")))?;
+    Some(configuration.join("pitwheel/config.toml"))
+}
+
+fn parse(path: &Path, text: &str) -> Result<File, Stop> {
+    toml::from_str(text).map_err(|error| {
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        let message = error.message().trim().replace('\n', ", ");
+        Stop::usage(format!("`{}`, line {line}: {message}", path.display()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(text: &str) -> String {
+        parse(Path::new("pitwheel.toml"), text)
+            .map_or_else(|stop| stop.to_string(), |file| format!("{file:?}"))
+    }
+
+    #[test]
+    fn a_file_may_say_all_or_nothing() {
+        let full = File { database_url: Some("postgres://here/it".to_owned()), output: Some(Output::Json) };
+        let text = "database_url = \"postgres://here/it\"\noutput = \"json\"\n";
+        assert_eq!(parse(Path::new("x"), text).ok(), Some(full));
+        assert_eq!(parse(Path::new("x"), "# nothing\n").ok(), Some(File::default()));
+    }
+
+    #[test]
+    fn a_wrong_file_is_told_with_its_line() {
+        let unknown = problem("output = \"json\"\n\ndatabase = \"x\"\n");
+        assert!(unknown.starts_with("`pitwheel.toml`, line 3: unknown field `database`"), "{unknown}");
+        let word = problem("\noutput = \"xml\"\n");
+        assert!(
+            word.starts_with("`pitwheel.toml`, line 2: ") && word.contains("`table` or `json`"),
+            "{word}"
+        );
+        let broken = problem("a = 1\nb = [\n");
+        assert!(broken.starts_with("`pitwheel.toml`, line "), "{broken}");
+    }
+}

@@ -1,0 +1,124 @@
+//! Tables that a person reads at a glance: no lines, 100 columns, what is too long is cut.
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Row, Table};
+
+use crate::output::visible;
+
+/// Wider than this wraps in an ordinary window.
+const WIDTH: u16 = 100;
+
+/// One column of a table: its title and its cells from top to bottom.
+pub(crate) struct Column {
+    title: &'static str,
+    cells: Vec<String>,
+    numeric: bool,
+    cut: bool,
+    optional: bool,
+    colour: fn(&str) -> Option<Color>,
+}
+
+impl Column {
+    pub(crate) fn new<T>(title: &'static str, rows: &[T], cell: impl Fn(&T) -> String) -> Column {
+        Column {
+            title,
+            cells: rows.iter().map(|row| visible(&cell(row))).collect(),
+            numeric: false,
+            cut: false,
+            optional: false,
+            colour: |_| None,
+        }
+    }
+
+    /// Numbers: aligned to the right.
+    pub(crate) fn numeric(mut self) -> Column {
+        self.numeric = true;
+        self
+    }
+
+    /// May be cut when the table is too wide.
+    pub(crate) fn cut(mut self) -> Column {
+        self.cut = true;
+        self
+    }
+
+    /// Left out when it has nothing to say.
+    pub(crate) fn optional(mut self) -> Column {
+        self.optional = true;
+        self
+    }
+
+    pub(crate) fn coloured(mut self, colour: fn(&str) -> Option<Color>) -> Column {
+        self.colour = colour;
+        self
+    }
+
+    fn cell(&self, at: usize, colour: bool) -> Cell {
+        let text = self.cells.get(at).map_or("", String::as_str);
+        let cell = Cell::new(text);
+        match (self.colour)(text).filter(|_| colour) {
+            Some(colour) => cell.fg(colour),
+            None => cell,
+        }
+    }
+}
+
+/// The table as text.
+pub(crate) fn render(mut columns: Vec<Column>, colour: bool) -> String {
+    columns.retain(|column| !column.optional || column.cells.iter().any(|cell| !cell.is_empty()));
+    let height = columns.first().map_or(0, |column| column.cells.len());
+    let mut table = Table::new();
+    table
+        .load_style(NOTHING)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(WIDTH)
+        .set_truncation_indicator("…")
+        .set_header(columns.iter().map(|column| column.title));
+    if colour {
+        table.enforce_styling();
+    } else {
+        table.force_no_tty();
+    }
+    for at in 0..height {
+        let mut row = Row::from(columns.iter().map(|column| column.cell(at, colour)));
+        row.max_height(1);
+        table.add_row(row);
+    }
+    for (column, drawn) in columns.iter().zip(table.column_iter_mut()) {
+        drawn.set_padding((0, 2));
+        if column.numeric {
+            drawn.set_cell_alignment(CellAlignment::Right);
+        }
+        if !column.cut {
+            drawn.set_constraint(ColumnConstraint::ContentWidth);
+        }
+    }
+    let mut text = String::new();
+    for line in table.lines() {
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_fits_a_window_and_cuts_only_what_may_be_cut() {
+        let rows = [("1", "short".to_owned()), ("9223372036854775807", "k".repeat(300))];
+        let columns = vec![
+            Column::new("ID", &rows, |row| row.0.to_owned()).numeric(),
+            Column::new("KEY", &rows, |row| row.1.clone()).cut(),
+            Column::new("NOTE", &rows, |_| String::new()).optional(),
+        ];
+
+        let text = render(columns, false);
+
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        assert_eq!(text.lines().count(), 3, "{text}");
+        assert!(text.contains("9223372036854775807  kkk") && text.contains('…'), "{text}");
+        assert!(!text.contains("NOTE"), "{text}");
+    }
+}

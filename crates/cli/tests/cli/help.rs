@@ -1,0 +1,51 @@
+//! Help teaches, and is there for everything.
+
+use crate::support::{Db, Result};
+
+#[test]
+fn the_help_of_every_command_leads_with_an_example() -> Result {
+    let db = Db::empty()?;
+    let mut left: Vec<Vec<String>> = vec![Vec::new()];
+    let mut seen = 0;
+    while let Some(path) = left.pop() {
+        let mut args: Vec<&str> = path.iter().map(String::as_str).collect();
+        args.push("--help");
+        let help = db.run(&args)?.with_code(0)?.out;
+        let (lead, rest) = help.split_once("\nUsage:").ok_or("no usage")?;
+        assert!(lead.contains("Example") && lead.contains("\n  "), "{path:?}: {help}");
+        assert!(help.lines().all(|line| line.chars().count() <= 100), "{path:?}: {help}");
+        seen += 1;
+        let commands = rest.split_once("Commands:\n").map_or("", |(_, commands)| commands);
+        let names = commands
+            .lines()
+            .take_while(|line| !line.is_empty())
+            .filter_map(|line| line.split_whitespace().next());
+        left.extend(
+            names.filter(|name| *name != "help").map(|name| [path.clone(), vec![name.to_owned()]].concat()),
+        );
+    }
+    assert_eq!(seen, 1 + 5 + 2 + 5 + 3, "a command is missing here, or there");
+    Ok(())
+}
+
+#[test]
+fn what_was_typed_wrong_is_a_matter_of_usage() -> Result {
+    let db = Db::empty()?;
+    let wrong: [&[&str]; 7] = [
+        &[],
+        &["jobs"],
+        &["jobs", "lst"],
+        &["jobs", "show"],
+        &["jobs", "show", "-1"],
+        &["jobs", "list", "--state", "lost"],
+        &["jobs", "list", "-o", "xml"],
+    ];
+    for args in wrong {
+        let ran = db.run(args)?.with_code(2)?;
+        assert_eq!(ran.out, "", "{args:?}");
+        assert!(!ran.err.is_empty(), "{args:?}");
+    }
+    assert!(db.run(&["jobs", "lst"])?.err.contains("'list'"));
+    assert!(db.run(&["--version"])?.with_code(0)?.out.starts_with("pitwheel "));
+    Ok(())
+}

@@ -1,0 +1,10 @@
+//! The real binary on a real Postgres: what a person or a script is promised.
+
+mod demo;
+mod dev;
+mod help;
+mod jobs;
+mod queues;
+mod schema;
+mod settings;
+mod support;

@@ -1,0 +1,103 @@
+//! Flags over environment over file.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::support::{Db, Ran, Result, pitwheel};
+
+#[test]
+fn a_flag_wins_over_the_environment_and_that_over_the_file() -> Result {
+    let (flag, environment, file) = (Db::migrated()?, Db::migrated()?, Db::migrated()?);
+    for (db, kind) in [(&flag, "flag"), (&environment, "environment"), (&file, "file")] {
+        db.enqueue(&[kind])?;
+    }
+    fs::write(flag.folder().join("pitwheel.toml"), format!("database_url = \"{}\"\n", file.url))?;
+    let kind = |environment_url: &str, args: &[&str]| -> Result<String> {
+        let mut command = pitwheel(flag.folder(), &[&["jobs", "list", "-o", "json"], args].concat());
+        let ran = Ran::of(command.env("DATABASE_URL", environment_url))?.with_code(0)?;
+        Ok(ran.json()?[0]["kind"].as_str().ok_or("no kind")?.to_owned())
+    };
+
+    assert_eq!(kind("", &[])?, "file");
+    assert_eq!(kind(&environment.url, &[])?, "environment");
+    assert_eq!(kind(&environment.url, &["--database-url", &flag.url])?, "flag");
+    Ok(())
+}
+
+#[test]
+fn the_output_follows_the_same_order() -> Result {
+    let db = Db::migrated()?;
+    db.enqueue(&["greet"])?;
+    let is_json = |variable: &str, args: &[&str]| -> Result<bool> {
+        let mut command = db.command(&[&["jobs", "list"], args].concat());
+        let ran = Ran::of(command.env("PITWHEEL_OUTPUT", variable))?.with_code(0)?;
+        Ok(ran.out.starts_with('['))
+    };
+    assert!(!is_json("", &[])?);
+    fs::write(db.folder().join("pitwheel.toml"), "output = \"json\"\n")?;
+    assert!(is_json("", &[])?);
+    assert!(!is_json("table", &[])?);
+    assert!(is_json("table", &["-o", "json"])?);
+
+    let wrong = Ran::of(db.command(&["jobs", "list"]).env("PITWHEEL_OUTPUT", "xml"))?.with_code(2)?;
+    wrong.says_error("PITWHEEL_OUTPUT is `xml`: it must be table or json");
+    Ok(())
+}
+
+#[test]
+fn the_file_of_the_folder_wins_over_the_file_of_the_user() -> Result {
+    let db = Db::migrated()?;
+    let user = db.folder().join("configuration/pitwheel");
+    fs::create_dir_all(&user)?;
+    fs::write(user.join("config.toml"), "output = \"json\"\n")?;
+    assert_eq!(db.run(&["jobs", "list"])?.with_code(0)?.json()?, json!([]));
+    fs::write(db.folder().join("pitwheel.toml"), "# ours\n")?;
+    assert_eq!(db.run(&["jobs", "list"])?.with_code(0)?.out, "");
+    Ok(())
+}
+
+#[test]
+fn a_wrong_file_is_told_with_its_name_and_line() -> Result {
+    let db = Db::migrated()?;
+    let wrong = [
+        (
+            "output = \"json\"\ndatabase-url = \"x\"\n",
+            "`pitwheel.toml`, line 2: unknown field `database-url`",
+        ),
+        ("\n\noutput = 5\n", "`pitwheel.toml`, line 3: "),
+        ("database_url = \n", "`pitwheel.toml`, line 1: "),
+    ];
+    for (text, words) in wrong {
+        fs::write(db.folder().join("pitwheel.toml"), text)?;
+        db.run(&["jobs", "list"])?.with_code(2)?.says_error(words);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_database_that_cannot_be_had_is_told_with_who_named_it_and_without_its_password() -> Result {
+    let db = Db::empty()?;
+    let away = "postgres://me:sesame@127.0.0.1:1/app";
+    let ran = db.run(&["jobs", "list", "--database-url", away])?.with_code(1)?;
+    ran.says_error("check the database that --database-url names");
+    assert!(!ran.err.contains("sesame"), "{ran:#?}");
+    let ran =
+        Ran::of(db.command(&["jobs", "list"]).env("DATABASE_URL", "mysql://me:sesame@here"))?.with_code(2)?;
+    ran.says_error("from DATABASE_URL");
+    assert!(!ran.err.contains("sesame"), "{ran:#?}");
+    Ok(())
+}
+
+#[test]
+fn when_nothing_names_a_database_one_sentence_says_what_to_do() -> Result {
+    let dev = pitwheel_devdb::default_dir()?;
+    if [dev.clone(), dev.with_file_name("demo")].iter().any(|dir| pitwheel_devdb::running(dir).is_some()) {
+        // Whoever runs the tests runs a dev database too, and that one is used.
+        return Ok(());
+    }
+    let db = Db::empty()?;
+    let ran = Ran::of(&mut pitwheel(db.folder(), &["jobs", "list"]))?.with_code(2)?;
+    ran.says_error("start one with `pitwheel dev`, or set DATABASE_URL");
+    Ok(())
+}
