@@ -71,8 +71,7 @@ pub(crate) async fn fill(session: &Session, kind: &str, jobs: u64) -> Result<()>
          from generate_series(1, {jobs})"
     );
     session.client.batch_execute(&sql).await?;
-    session.client.batch_execute("vacuum analyze pitwheel.job").await?;
-    Ok(session.client.batch_execute("checkpoint").await?)
+    Ok(session.client.batch_execute("vacuum analyze pitwheel.job").await?)
 }
 
 /// A worker at work, and how many jobs it has run.

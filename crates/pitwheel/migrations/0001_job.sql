@@ -29,14 +29,20 @@ create table pitwheel.job (
     note                text,
     errors              jsonb,
     constraint job_priority_in_range check (priority between -9 and 9),
-    constraint job_queue_has_a_name check (octet_length(queue) between 1 and 63),
-    constraint job_kind_has_a_name check (octet_length(kind) between 1 and 63),
     constraint job_may_be_attempted check (max_attempts >= 1)
 ) with (
-    fillfactor = 50,
+    -- Room in every page for a second version of each of its rows: a claimed row is a little larger than a waiting one.
+    fillfactor = 45,
+    -- Giving pages back to the file system locks out everybody; the next backlog needs them again anyway.
+    vacuum_truncate = off,
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,
     autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 50000
 );
+
+-- The planner reads a table of a few pages whole, whatever index there is. This one starts with 64 and keeps them.
+insert into pitwheel.job (id, run_at, enqueued_at, max_attempts, priority, queue, kind, payload)
+select -n, 'epoch', 'epoch', 1, 0, '-', '-', to_json(repeat('-', 1800)) from generate_series(1, 128) as n;
+delete from pitwheel.job;
 
 -- The order in which jobs are claimed: a queue's priorities one after the other, each by time.
 create index job_due on pitwheel.job (queue, priority, run_at, id);
@@ -63,7 +69,7 @@ create table pitwheel.hold (
     worker  bigint   not null,
     job_ids bigint[] not null
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
--- At most 500 ids, 4 kB: kept in the row, never compressed nor moved to TOAST.
+-- At most 500 ids, 4 kB: kept in the row as they are, compressing them would cost more than they take.
 alter table pitwheel.hold alter column job_ids set storage plain;
 create index hold_worker on pitwheel.hold (worker);
 

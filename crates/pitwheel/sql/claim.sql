@@ -13,13 +13,13 @@ with asked as materialized (
       )
 ),
 due as materialized (
-    select head.tid
+    select head.tid, head.id
     from asked
     cross join lateral (
-        select job.tid
+        select job.tid, job.id
         from unnest($4::text[], $5::smallint[], $6::timestamptz[], $7::bigint[]) as level(queue, priority, run_at, id)
         cross join lateral (
-            select job.ctid as tid
+            select job.ctid as tid, job.id
             from pitwheel.job
             where job.queue = level.queue
               and job.priority = level.priority
@@ -36,22 +36,15 @@ due as materialized (
         limit asked.slots
     ) as head
 ),
-claimed as (
-    update pitwheel.job
-    set holder = $1, fence = job.fence + 1, attempt = job.attempt + 1, claimed_at = clock_timestamp()
-    where job.ctid = any (array(select due.tid from due))
-    returning job.id, job.fence, job.attempt, job.max_attempts, job.timeout_ms, job.run_at, job.priority,
-        job.queue, job.kind, job.key, job.payload, job.metadata
-),
 held as (
     insert into pitwheel.hold (worker, job_ids)
-    select $1, array_agg(claimed.id)
-    from claimed
+    select $1, array_agg(due.id)
+    from due
     having count(*) > 0
     returning hold.id
 )
-select claimed.id, claimed.fence, claimed.attempt, claimed.max_attempts, claimed.timeout_ms, claimed.run_at,
-    claimed.priority, claimed.queue, claimed.kind, claimed.key, claimed.payload::text as payload,
-    claimed.metadata::text as metadata, held.id as hold
-from claimed
-cross join held
+update pitwheel.job
+set holder = $1, fence = job.fence + 1, attempt = job.attempt + 1, claimed_at = clock_timestamp()
+where job.ctid = any (array(select due.tid from due))
+returning job.id, job.fence, job.attempt, job.max_attempts, job.timeout_ms, job.run_at, job.priority, job.queue, job.kind,
+    job.key, job.payload::text, job.metadata::text, (select held.id from held) as hold

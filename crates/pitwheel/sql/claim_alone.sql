@@ -2,7 +2,7 @@
 -- Leans on job_suspect, which holds only such jobs. Same columns as claim.sql.
 -- Zero rows: none is due, its queue is paused, or the worker was declared dead.
 with due as materialized (
-    select job.ctid as tid
+    select job.ctid as tid, job.id
     from pitwheel.job
     where job.crashes >= 2
       and job.run_at <= now()
@@ -18,22 +18,15 @@ with due as materialized (
     limit 1
     for no key update of job skip locked
 ),
-claimed as (
-    update pitwheel.job
-    set holder = $1, fence = job.fence + 1, attempt = job.attempt + 1, claimed_at = clock_timestamp()
-    where job.ctid = any (array(select due.tid from due))
-    returning job.id, job.fence, job.attempt, job.max_attempts, job.timeout_ms, job.run_at, job.priority,
-        job.queue, job.kind, job.key, job.payload, job.metadata
-),
 held as (
     insert into pitwheel.hold (worker, job_ids)
-    select $1, array_agg(claimed.id)
-    from claimed
+    select $1, array_agg(due.id)
+    from due
     having count(*) > 0
     returning hold.id
 )
-select claimed.id, claimed.fence, claimed.attempt, claimed.max_attempts, claimed.timeout_ms, claimed.run_at,
-    claimed.priority, claimed.queue, claimed.kind, claimed.key, claimed.payload::text as payload,
-    claimed.metadata::text as metadata, held.id as hold
-from claimed
-cross join held
+update pitwheel.job
+set holder = $1, fence = job.fence + 1, attempt = job.attempt + 1, claimed_at = clock_timestamp()
+where job.ctid = any (array(select due.tid from due))
+returning job.id, job.fence, job.attempt, job.max_attempts, job.timeout_ms, job.run_at, job.priority, job.queue, job.kind,
+    job.key, job.payload::text, job.metadata::text, (select held.id from held) as hold

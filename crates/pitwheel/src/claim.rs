@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
-use crate::cursor::{Cursor, Position, Snapshot};
-use crate::db;
+use crate::cursor::{Bounds, Cursor, Position, Snapshot};
+use crate::db::{self, Sql};
 use crate::error::Error;
 use crate::settle::Claim;
 
@@ -14,7 +14,7 @@ const CLAIM: &str = include_str!("../sql/claim.sql");
 const CLAIM_ALONE: &str = include_str!("../sql/claim_alone.sql");
 const LOOK_BACK: &str = include_str!("../sql/look_back.sql");
 
-/// Jobs per claim. A hold keeps their ids in one row, inside its page; larger batches gain nothing measurable.
+/// Jobs per claim. A hold keeps their ids in one row, inside its page; larger batches gained nothing measurable.
 pub(crate) const CLAIM_MAX: usize = 500;
 /// A job that was running when its worker died this often runs alone from then on. Once is benefit of the doubt: machines
 /// die more often than jobs kill them, and running all their jobs one by one would be worse than the crash.
@@ -22,9 +22,10 @@ pub(crate) const CLAIM_MAX: usize = 500;
 pub(crate) const SUSPECT_CRASHES: i16 = 2;
 
 /// How many jobs a queue may give.
-pub struct Ask<'a> {
+#[derive(Debug, Clone)]
+pub struct Ask {
     /// The queue.
-    pub queue: &'a str,
+    pub queue: String,
     /// Its free slots.
     pub slots: usize,
 }
@@ -58,54 +59,34 @@ pub struct Claimed {
     pub metadata: Option<String>,
 }
 
-/// Claims up to the slots asked for, from where the cursor says, and moves the cursor on.
+/// Claims up to the slots asked for, from where the cursor says. Tell the cursor afterwards, with [`Cursor::after`].
 ///
 /// Not safe to cancel: a claim whose answer nobody reads is held until the sweep finds its worker dead.
 pub async fn claim(
-    client: &Client,
+    client: &impl Sql,
     worker: i64,
-    asks: &[Ask<'_>],
+    asks: &[Ask],
     kinds: &[String],
-    cursor: &mut Cursor,
-    now: SystemTime,
+    bounds: &Bounds,
 ) -> Result<Vec<Claimed>, Error> {
-    let queues: Vec<&str> = asks.iter().map(|ask| ask.queue).collect();
+    let queues: Vec<&str> = asks.iter().map(|ask| ask.queue.as_str()).collect();
     let slots: Vec<i32> = asks.iter().map(|ask| i32::try_from(ask.slots).unwrap_or(i32::MAX)).collect();
-    let levels = cursor.levels.iter();
-    let level_queues: Vec<&str> = levels.clone().map(|level| level.queue.as_str()).collect();
-    let priorities: Vec<i16> = levels.clone().map(|level| level.priority).collect();
-    let run_ats: Vec<SystemTime> = levels.clone().map(|level| level.bound.run_at).collect();
-    let ids: Vec<i64> = levels.map(|level| level.bound.id).collect();
-    let rows = db::query(
-        client,
-        CLAIM,
-        &[
-            (&worker, Type::INT8),
-            (&queues, Type::TEXT_ARRAY),
-            (&slots, Type::INT4_ARRAY),
-            (&level_queues, Type::TEXT_ARRAY),
-            (&priorities, Type::INT2_ARRAY),
-            (&run_ats, Type::TIMESTAMPTZ_ARRAY),
-            (&ids, Type::INT8_ARRAY),
-            (&kinds, Type::TEXT_ARRAY),
-        ],
-    )
-    .await?;
-    let claimed: Vec<Claimed> = rows
-        .iter()
-        .map(|row| {
-            let job = Claimed::from(row);
-            let position = Position { run_at: row.get("run_at"), id: job.claim.id };
-            cursor.claimed(&job.queue, row.get("priority"), position);
-            job
-        })
-        .collect();
-    for ask in asks {
-        if claimed.iter().filter(|job| job.queue == ask.queue).count() < ask.slots {
-            cursor.ran_dry(ask.queue, now);
-        }
-    }
-    Ok(claimed)
+    let rows = client
+        .rows(
+            CLAIM,
+            &[
+                (&worker, Type::INT8),
+                (&queues, Type::TEXT_ARRAY),
+                (&slots, Type::INT4_ARRAY),
+                (&bounds.queues, Type::TEXT_ARRAY),
+                (&bounds.priorities, Type::INT2_ARRAY),
+                (&bounds.run_ats, Type::TIMESTAMPTZ_ARRAY),
+                (&bounds.ids, Type::INT8_ARRAY),
+                (&kinds, Type::TEXT_ARRAY),
+            ],
+        )
+        .await?;
+    Ok(rows.iter().map(Claimed::from).collect())
 }
 
 /// Claims one job that was running when its worker died twice. For a worker that runs nothing else.
@@ -135,23 +116,17 @@ pub(crate) async fn look_back(
     kinds: &[String],
     cursor: &mut Cursor,
 ) -> Result<LookedBack, Error> {
-    let levels = cursor.levels.iter();
-    let queues: Vec<&str> = levels.clone().map(|level| level.queue.as_str()).collect();
-    let priorities: Vec<i16> = levels.clone().map(|level| level.priority).collect();
-    let floor_ats: Vec<SystemTime> = levels.clone().map(|level| level.floor.run_at).collect();
-    let floor_ids: Vec<i64> = levels.clone().map(|level| level.floor.id).collect();
-    let bound_ats: Vec<SystemTime> = levels.clone().map(|level| level.bound.run_at).collect();
-    let bound_ids: Vec<i64> = levels.map(|level| level.bound.id).collect();
+    let (floors, bounds) = (cursor.floors(), cursor.bounds());
     let rows = db::query(
         client,
         LOOK_BACK,
         &[
-            (&queues, Type::TEXT_ARRAY),
-            (&priorities, Type::INT2_ARRAY),
-            (&floor_ats, Type::TIMESTAMPTZ_ARRAY),
-            (&floor_ids, Type::INT8_ARRAY),
-            (&bound_ats, Type::TIMESTAMPTZ_ARRAY),
-            (&bound_ids, Type::INT8_ARRAY),
+            (&bounds.queues, Type::TEXT_ARRAY),
+            (&bounds.priorities, Type::INT2_ARRAY),
+            (&floors.run_ats, Type::TIMESTAMPTZ_ARRAY),
+            (&floors.ids, Type::INT8_ARRAY),
+            (&bounds.run_ats, Type::TIMESTAMPTZ_ARRAY),
+            (&bounds.ids, Type::INT8_ARRAY),
             (&kinds, Type::TEXT_ARRAY),
         ],
     )

@@ -18,7 +18,7 @@ use crate::migrate::{self, MigrationStatus};
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// How many connections this handle may open. A worker adds up to four of its own.
+    /// How many connections this handle may open. A worker adds up to five of its own.
     pub connections: usize,
     /// The name the connections bear in `pg_stat_activity`, unless the URL gives one.
     pub application: String,
@@ -58,12 +58,12 @@ impl Pitwheel {
 
     /// Where the schema stands.
     pub async fn migration_status(&self) -> Result<MigrationStatus, Error> {
-        migrate::status(&**self.pool.get().await?).await
+        migrate::status(&*self.pool.get().await?).await
     }
 
     /// Refuses a schema that this version cannot work with.
     pub async fn check_schema(&self) -> Result<(), Error> {
-        migrate::check(&**self.pool.get().await?).await
+        migrate::check(&*self.pool.get().await?).await
     }
 
     /// Enqueues one job. Once this returns, the job is not lost.
@@ -81,7 +81,7 @@ impl Pitwheel {
     ) -> Result<Vec<Enqueued>, Error> {
         let jobs: Vec<NewJob> = jobs.into_iter().map(Into::into).collect();
         let connection = self.pool.get().await?;
-        let client: &tokio_postgres::Client = &connection;
+        let client = &connection;
         enqueue::enqueue_with(&jobs, async |columns| {
             let due = due_queues(&columns);
             // Sent behind the insert on the same connection, so it is committed after it and costs no wait of its own.
@@ -101,7 +101,7 @@ impl Pitwheel {
     /// Tells idle workers that a queue has jobs, after you committed an enqueue of your own transaction. Optional: without
     /// it they are found at the next poll.
     pub async fn hint(&self, queue: &str) -> Result<(), Error> {
-        self.hints.due(&**self.pool.get().await?, queue).await
+        self.hints.due(&*self.pool.get().await?, queue).await
     }
 
     /// Cancels a job: at once when it waits, by asking its handler when it runs.
@@ -124,27 +124,27 @@ impl Pitwheel {
 
     /// Stops claims from a queue, or from all (`None`), on every node. What runs goes on.
     pub async fn pause(&self, queue: Option<&str>) -> Result<(), Error> {
-        control::pause(&**self.pool.get().await?, queue).await
+        control::pause(&*self.pool.get().await?, queue).await
     }
 
     /// Ends a pause of a queue, or of all (`None`). False: it was not paused.
     pub async fn resume(&self, queue: Option<&str>) -> Result<bool, Error> {
-        control::resume(&**self.pool.get().await?, queue).await
+        control::resume(&*self.pool.get().await?, queue).await
     }
 
     /// One job, live or finished.
     pub async fn job(&self, id: i64) -> Result<JobDetail, Error> {
-        inspect::job(&**self.pool.get().await?, id).await
+        inspect::job(&*self.pool.get().await?, id).await
     }
 
     /// Jobs, newest first, a page at a time.
     pub async fn jobs(&self, filter: &Filter) -> Result<Vec<JobSummary>, Error> {
-        inspect::jobs(&**self.pool.get().await?, filter).await
+        inspect::jobs(&*self.pool.get().await?, filter).await
     }
 
     /// Every queue that has live jobs or was paused; one named `*` while all are paused.
     pub async fn queues(&self) -> Result<Vec<QueueSummary>, Error> {
-        inspect::queues(&**self.pool.get().await?).await
+        inspect::queues(&*self.pool.get().await?).await
     }
 
     /// Drops the history of jobs that finished longer ago than this, whole days at a time, and makes room for the days to
@@ -152,7 +152,7 @@ impl Pitwheel {
     pub async fn prune_history(&self, keep: Duration) -> Result<i32, Error> {
         let seconds = keep.as_secs_f64();
         let sql = "select pitwheel.prune_history(make_interval(secs => $1))";
-        let rows = db::query(&**self.pool.get().await?, sql, &[(&seconds, Type::FLOAT8)]).await?;
+        let rows = db::query(&*self.pool.get().await?, sql, &[(&seconds, Type::FLOAT8)]).await?;
         Ok(rows.first().map_or(0, |row| row.get(0)))
     }
 }

@@ -12,6 +12,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::claim::{Ask, Claimed};
+
 /// How much later than its `run_at` a job may get its transaction id: the time between reading the clock and writing the
 /// first row of the same statement, with room for a backend that was not scheduled in between.
 const MARGIN: Duration = Duration::from_secs(2);
@@ -33,15 +35,24 @@ impl Position {
 
 /// The remembered places of all levels of a node's queues.
 pub struct Cursor {
-    pub(crate) levels: Vec<Level>,
+    levels: Vec<Level>,
     last_seen_at: SystemTime,
 }
 
-pub(crate) struct Level {
-    pub(crate) queue: String,
-    pub(crate) priority: i16,
-    pub(crate) bound: Position,
-    pub(crate) floor: Position,
+/// A place for every level, as columns, the way they go to `unnest`.
+#[derive(Default)]
+pub struct Bounds {
+    pub(crate) queues: Vec<String>,
+    pub(crate) priorities: Vec<i16>,
+    pub(crate) run_ats: Vec<SystemTime>,
+    pub(crate) ids: Vec<i64>,
+}
+
+struct Level {
+    queue: String,
+    priority: i16,
+    bound: Position,
+    floor: Position,
     mark: Option<Mark>,
 }
 
@@ -74,8 +85,19 @@ impl Cursor {
         Cursor { levels: levels.collect(), last_seen_at: UNIX_EPOCH }
     }
 
-    /// A job of this level was claimed.
-    pub(crate) fn claimed(&mut self, queue: &str, priority: i16, position: Position) {
+    /// What a claim that started at the bounds and asked for this came to.
+    pub fn after(&mut self, asks: &[Ask], claimed: &[Claimed], now: SystemTime) {
+        for job in claimed {
+            self.claimed(&job.queue, job.priority, Position { run_at: job.run_at, id: job.claim.id });
+        }
+        for ask in asks {
+            if claimed.iter().filter(|job| job.queue == ask.queue).count() < ask.slots {
+                self.ran_dry(&ask.queue, now);
+            }
+        }
+    }
+
+    fn claimed(&mut self, queue: &str, priority: i16, position: Position) {
         if let Some(level) =
             self.levels.iter_mut().find(|level| level.priority == priority && level.queue == queue)
         {
@@ -85,11 +107,32 @@ impl Cursor {
 
     /// A claim got less than it asked of this queue: all that is due there is held, locked or of other kinds. Without
     /// this, jobs of kinds that only others know would be walked over at every poll.
-    pub(crate) fn ran_dry(&mut self, queue: &str, now: SystemTime) {
+    fn ran_dry(&mut self, queue: &str, now: SystemTime) {
         let reached = Position { run_at: now - MARGIN, id: 0 };
         for level in self.levels.iter_mut().filter(|level| level.queue == queue) {
             level.bound = level.bound.max(reached);
         }
+    }
+
+    /// Where claims start to read.
+    pub fn bounds(&self) -> Bounds {
+        self.places(|level| level.bound)
+    }
+
+    /// Where looks back start to read.
+    pub(crate) fn floors(&self) -> Bounds {
+        self.places(|level| level.floor)
+    }
+
+    fn places(&self, place: impl Fn(&Level) -> Position) -> Bounds {
+        let mut bounds = Bounds::default();
+        for level in &self.levels {
+            bounds.queues.push(level.queue.clone());
+            bounds.priorities.push(level.priority);
+            bounds.run_ats.push(place(level).run_at);
+            bounds.ids.push(place(level).id);
+        }
+        bounds
     }
 
     /// The answers of one look back, in the order of the levels.

@@ -2,10 +2,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use crate::db;
+use crate::db::Sql;
 use crate::error::Error;
 use crate::job::NewJob;
 
@@ -96,7 +95,7 @@ pub(crate) async fn enqueue_with(
 }
 
 /// One batch, on a connection of the engine's own driver.
-pub(crate) async fn send(client: &Client, columns: Columns) -> Result<Vec<(Option<i64>, bool)>, Error> {
+pub(crate) async fn send(client: &impl Sql, columns: Columns) -> Result<Vec<(Option<i64>, bool)>, Error> {
     let keyed = columns.keyed();
     let mut params: Vec<(&(dyn tokio_postgres::types::ToSql + Sync), Type)> = vec![
         (&columns.kinds, Type::TEXT_ARRAY),
@@ -112,7 +111,7 @@ pub(crate) async fn send(client: &Client, columns: Columns) -> Result<Vec<(Optio
     if keyed {
         params.push((&columns.keys, Type::TEXT_ARRAY));
     }
-    let rows = db::query(client, if keyed { ENQUEUE_KEYED } else { ENQUEUE }, &params).await?;
+    let rows = client.rows(if keyed { ENQUEUE_KEYED } else { ENQUEUE }, &params).await?;
     Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
 }
 

@@ -73,8 +73,8 @@ pub use worker::{Stats, Worker};
 #[doc(hidden)]
 pub mod engine {
     pub use crate::claim::{Ask, Claimed, claim, claim_alone};
-    pub use crate::cursor::{Cursor, Position};
-    pub use crate::db::Pool;
+    pub use crate::cursor::{Bounds, Cursor, Position};
+    pub use crate::db::{Pool, Sql};
     pub use crate::lease::{register, renew, retire, wanted_stopped};
     pub use crate::migrate::{LOCK as MIGRATION_LOCK, MIGRATIONS};
     pub use crate::settle::{Ending, Settlement, settle};

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use crate::backoff::backoff;
-use crate::db;
+use crate::db::{self, Sql};
 use crate::enqueue::millis;
 use crate::error::Error;
 use crate::job::{History, to_json};
@@ -222,7 +221,7 @@ pub(crate) fn error_entry(cause: Cause, message: &str, attempt: u32, worker: &st
 /// Writes a batch of endings, and forgets the holds that are empty with them. One answer for each, in order.
 ///
 /// Repeating it after an error is safe: what was written the first time is then `Lost`.
-pub async fn settle(client: &Client, batch: &[Settlement], holds: &[i64]) -> Result<Vec<Settled>, Error> {
+pub async fn settle(client: &impl Sql, batch: &[Settlement], holds: &[i64]) -> Result<Vec<Settled>, Error> {
     // Sorted by id: batches that lock rows in one order cannot deadlock.
     let mut order: Vec<usize> = (0..batch.len()).collect();
     order.sort_unstable_by_key(|&at| batch[at].claim.id);
@@ -250,13 +249,13 @@ pub async fn settle(client: &Client, batch: &[Settlement], holds: &[i64]) -> Res
     finish(client, batch, &finished, finish_holds, &mut written).await?;
     complete(client, batch, &forgotten, holds, &mut written).await?;
     if finished.is_empty() && forgotten.is_empty() && !holds.is_empty() {
-        client.execute_typed(DROP_HOLDS, &[(&holds, Type::INT8_ARRAY)]).await?;
+        client.rows(DROP_HOLDS, &[(&holds, Type::INT8_ARRAY)]).await?;
     }
     Ok(written)
 }
 
 async fn complete(
-    client: &Client,
+    client: &impl Sql,
     batch: &[Settlement],
     which: &[usize],
     holds: &[i64],
@@ -268,12 +267,12 @@ async fn complete(
     let (ids, fences) = claims(batch, which.iter().copied());
     let params: db::Params =
         &[(&ids, Type::INT8_ARRAY), (&fences, Type::INT8_ARRAY), (&holds, Type::INT8_ARRAY)];
-    mark(&db::query(client, COMPLETE, params).await?, &ids, which.iter().copied(), written);
+    mark(&client.rows(COMPLETE, params).await?, &ids, which.iter().copied(), written);
     Ok(())
 }
 
 async fn finish(
-    client: &Client,
+    client: &impl Sql,
     batch: &[Settlement],
     which: &[(usize, Ending)],
     holds: &[i64],
@@ -302,12 +301,12 @@ async fn finish(
         (&results, Type::TEXT_ARRAY),
         (&holds, Type::INT8_ARRAY),
     ];
-    mark(&db::query(client, FINISH, params).await?, &ids, which.iter().map(|(at, _)| *at), written);
+    mark(&client.rows(FINISH, params).await?, &ids, which.iter().map(|(at, _)| *at), written);
     Ok(())
 }
 
 async fn put_back(
-    client: &Client,
+    client: &impl Sql,
     batch: &[Settlement],
     which: &[usize],
     written: &mut [Settled],
@@ -337,7 +336,7 @@ async fn put_back(
         (&crashed, Type::BOOL_ARRAY),
         (&errors, Type::TEXT_ARRAY),
     ];
-    mark(&db::query(client, PUT_BACK, params).await?, &ids, which.iter().copied(), written);
+    mark(&client.rows(PUT_BACK, params).await?, &ids, which.iter().copied(), written);
     Ok(())
 }
 

@@ -26,9 +26,9 @@ use crate::job::{Job, check_name};
 use crate::settle::Verdict;
 use crate::{lease, migrate};
 
-/// Connections of the hot path: one claims, one settles, one keeps the lease. Any of them can do all three, so a worker
-/// that gets only one still works.
-const CONNECTIONS: usize = 3;
+/// Connections of the hot path: two claims and two settles at a time when there is much to do. Any of them can do
+/// everything, so a worker that gets only one still works.
+const CONNECTIONS: usize = 4;
 /// Shorter leases than this would be lost to an ordinary hiccup.
 const LEASE_MIN: Duration = Duration::from_millis(500);
 

@@ -74,7 +74,12 @@ impl Bouncer {
             command.uid(postgres);
         }
         let process = command.spawn().context("pgbouncer does not start")?;
-        Ok(Bouncer { process, folder, port: own_port, url: format!("postgres://{user}@127.0.0.1:{own_port}/{name}") })
+        Ok(Bouncer {
+            process,
+            folder,
+            port: own_port,
+            url: format!("postgres://{user}@127.0.0.1:{own_port}/{name}"),
+        })
     }
 }
 

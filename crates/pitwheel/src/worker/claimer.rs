@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+
 use super::core::Core;
 use crate::claim::{Ask, Claimed, LookedBack, claim, claim_alone, look_back};
-use crate::cursor::Cursor;
+use crate::cursor::{Bounds, Cursor};
 use crate::error::Error;
 
 /// After a claim that found something: more is likely on its way.
@@ -22,10 +25,17 @@ const START_OVER: Duration = Duration::from_secs(60);
 /// How long a worker waits at first for its own jobs to end, to run a suspect alone; doubled each time it was not enough.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Claims under way at a time when the last one was full: while one waits for its commit, the other works.
+const CLAIMS_MAX: usize = 2;
+
 struct Claimer<'a> {
     core: &'a Arc<Core>,
     cursor: Cursor,
+    /// The last claim brought all it asked for, so there is more.
+    busy: bool,
     poll: Duration,
+    next_poll: Instant,
+    hint: bool,
     next_look: Instant,
     next_start_over: Instant,
     /// The database's clock when it was last seen, and when that was.
@@ -34,60 +44,124 @@ struct Claimer<'a> {
     patience: Duration,
 }
 
+/// What a claim asked for and what it brought.
+type Answer = (Vec<Ask>, Result<Vec<Claimed>, Error>);
+
 /// Claims and starts jobs until the worker stops.
 pub(super) async fn run(core: &Arc<Core>) {
-    let now = Instant::now();
-    let mut claimer = Claimer {
-        core,
-        cursor: Cursor::new(core.queues.iter().map(String::as_str)),
-        poll: POLL_SOON,
-        next_look: now,
-        next_start_over: now + START_OVER,
-        clock: (SystemTime::UNIX_EPOCH, now),
-        suspects: false,
-        patience: PATIENCE,
-    };
+    let mut claimer = Claimer::new(core);
+    let mut claims = FuturesUnordered::new();
     let mut trouble = Trouble::default();
     while !core.stop.is_cancelled() {
-        match claimer.turn().await {
-            Ok(()) => trouble.over(),
-            Err(error) => {
-                tracing::warn!(%error, worker = core.name, "cannot claim, will try again");
-                trouble.wait(&core.stop).await;
+        if claims.is_empty()
+            && let Err(error) = claimer.look_around().await
+        {
+            tracing::warn!(%error, worker = core.name, "cannot look for jobs, will try again");
+            trouble.wait(&core.stop).await;
+            continue;
+        }
+        while claimer.wants_more(claims.len()) {
+            let asks = core.reserve();
+            if asks.is_empty() {
+                break;
             }
+            claimer.hint = false;
+            claims.push(claim_once(core, asks, claimer.cursor.bounds()));
+        }
+        let wake_up = claimer.wake_up(claims.is_empty());
+        tokio::select! {
+            Some(answer) = claims.next(), if !claims.is_empty() => match claimer.take(answer) {
+                Ok(()) => trouble.over(),
+                Err(error) => {
+                    tracing::warn!(%error, worker = core.name, "cannot claim, will try again");
+                    trouble.wait(&core.stop).await;
+                }
+            },
+            () = core.freed.notified() => {}
+            () = core.due.notified() => claimer.hinted(),
+            () = tokio::time::sleep_until(wake_up.into()) => {}
+            () = core.stop.cancelled() => {}
+        }
+    }
+    // A claim under way brings jobs that are ours, whether we want them or not.
+    while let Some(answer) = claims.next().await {
+        if let Err(error) = claimer.take(answer) {
+            tracing::warn!(%error, worker = core.name, "the last claim failed");
         }
     }
 }
 
-impl Claimer<'_> {
-    /// One turn: look back if it is time, run a suspect alone if one waits, claim if there are slots, then wait.
-    async fn turn(&mut self) -> Result<(), Error> {
+async fn claim_once(core: &Core, asks: Vec<Ask>, bounds: Bounds) -> Answer {
+    let claimed =
+        core.pool.run(async |client| claim(&*client, core.id(), &asks, &core.kinds, &bounds).await).await;
+    (asks, claimed)
+}
+
+impl<'a> Claimer<'a> {
+    fn new(core: &'a Arc<Core>) -> Claimer<'a> {
+        let now = Instant::now();
+        Claimer {
+            core,
+            cursor: Cursor::new(core.queues.iter().map(String::as_str)),
+            busy: false,
+            poll: POLL_SOON,
+            next_poll: now,
+            hint: false,
+            next_look: now,
+            next_start_over: now + START_OVER,
+            clock: (SystemTime::UNIX_EPOCH, now),
+            suspects: false,
+            patience: PATIENCE,
+        }
+    }
+
+    /// Whether it is time for another claim beside those under way. Before a look back none is begun: its answer would
+    /// move the bound on again over what the look found.
+    fn wants_more(&self, under_way: usize) -> bool {
+        let now = Instant::now();
+        let room = under_way < if self.busy { CLAIMS_MAX } else { 1 };
+        room && now < self.next_look && (self.busy || now >= self.next_poll)
+    }
+
+    /// Something is due. A claim under way may have looked too early, so its answer does not put off the next one.
+    fn hinted(&mut self) {
+        self.hint = true;
+        self.next_poll = Instant::now();
+    }
+
+    /// When to look again if nothing happens before.
+    fn wake_up(&self, idle: bool) -> Instant {
+        if idle && !self.busy { self.next_poll.min(self.next_look) } else { self.next_look }
+    }
+
+    /// Starts what a claim brought, and remembers how far it got.
+    fn take(&mut self, (asks, claimed): Answer) -> Result<(), Error> {
+        let jobs = match claimed {
+            Ok(jobs) => jobs,
+            Err(error) => {
+                self.core.unreserve(&asks, &[]);
+                return Err(error);
+            }
+        };
+        self.cursor.after(&asks, &jobs, self.clock.0 + self.clock.1.elapsed());
+        self.core.unreserve(&asks, &jobs);
+        self.busy = jobs.len() == asks.iter().map(|ask| ask.slots).sum::<usize>();
+        self.poll = if jobs.is_empty() { (self.poll * 2).min(POLL_IDLE) } else { POLL_SOON };
+        self.next_poll =
+            Instant::now() + if std::mem::take(&mut self.hint) { Duration::ZERO } else { self.poll };
+        self.core.start(jobs);
+        Ok(())
+    }
+
+    /// Looks back if it is time, and runs a suspect alone if one waits.
+    async fn look_around(&mut self) -> Result<(), Error> {
         if Instant::now() >= self.next_look {
             self.look_back().await?;
         }
         if self.suspects {
-            return self.run_suspect_alone().await;
-        }
-        let free = self.core.free_slots();
-        if free.is_empty() {
-            self.wait(LOOK_BACK).await;
-            return Ok(());
-        }
-        let asks: Vec<Ask> = free.iter().map(|(queue, slots)| Ask { queue, slots: *slots }).collect();
-        let jobs = self.claim(&asks).await?;
-        let full = jobs.len() == asks.iter().map(|ask| ask.slots).sum::<usize>();
-        self.poll = if jobs.is_empty() { (self.poll * 2).min(POLL_IDLE) } else { POLL_SOON };
-        self.core.start(jobs);
-        if !full {
-            self.wait_for_due().await;
+            self.run_suspect_alone().await?;
         }
         Ok(())
-    }
-
-    async fn claim(&mut self, asks: &[Ask<'_>]) -> Result<Vec<Claimed>, Error> {
-        let now = self.clock.0 + self.clock.1.elapsed();
-        let (core, cursor) = (self.core, &mut self.cursor);
-        core.pool.run(async |client| claim(&client, core.id(), asks, &core.kinds, cursor, now).await).await
     }
 
     async fn look_back(&mut self) -> Result<(), Error> {
@@ -129,6 +203,7 @@ impl Claimer<'_> {
             .await?;
         self.patience = PATIENCE;
         if let Some(job) = suspect {
+            core.take_slot(&job.queue);
             core.start(vec![job]);
             while !core.is_idle() && !core.stop.is_cancelled() {
                 self.wait(LOOK_BACK).await;
@@ -144,15 +219,6 @@ impl Claimer<'_> {
             () = self.core.freed.notified() => {}
             () = self.core.stop.cancelled() => {}
             () = tokio::time::sleep(longest) => {}
-        }
-    }
-
-    /// Until a hint comes, the worker stops, or it is time to poll.
-    async fn wait_for_due(&self) {
-        tokio::select! {
-            () = self.core.due.notified() => {}
-            () = self.core.stop.cancelled() => {}
-            () = tokio::time::sleep(self.poll) => {}
         }
     }
 }

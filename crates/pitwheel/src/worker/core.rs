@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::settler::SettleQueue;
 use super::{Stats, Worker};
-use crate::claim::{CLAIM_MAX, Claimed};
+use crate::claim::{Ask, CLAIM_MAX, Claimed};
 use crate::client::Pitwheel;
 use crate::db::Pool;
 use crate::handler::{Context, Handlers};
@@ -49,8 +49,20 @@ struct Table {
     running: HashMap<Claim, Running>,
     /// How many jobs of each hold are not settled yet.
     holds: HashMap<i64, usize>,
+    emptied: Vec<i64>,
     /// Where the next claim starts asking, so that no queue is always first.
     turn: usize,
+}
+
+impl Table {
+    fn count_off(&mut self, hold: i64) {
+        let Some(count) = self.holds.get_mut(&hold) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.holds.remove(&hold);
+            self.emptied.push(hold);
+        }
+    }
 }
 
 pub(super) struct Slots {
@@ -83,7 +95,13 @@ impl Core {
             cancel: Arc::default(),
             freed: Notify::new(),
             id: AtomicI64::new(id),
-            table: Mutex::new(Table { slots, running: HashMap::new(), holds: HashMap::new(), turn: 0 }),
+            table: Mutex::new(Table {
+                slots,
+                running: HashMap::new(),
+                holds: HashMap::new(),
+                emptied: Vec::new(),
+                turn: 0,
+            }),
             started: AtomicU64::new(0),
             settled: AtomicU64::new(0),
             lost: AtomicU64::new(0),
@@ -111,36 +129,54 @@ impl Core {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The free slots, as many in all as one claim may take. Queues take turns at being asked first.
-    pub(super) fn free_slots(&self) -> Vec<(String, usize)> {
+    /// Takes free slots for one claim, as many in all as it may bring. Queues take turns at being asked first.
+    pub(super) fn reserve(&self) -> Vec<Ask> {
         let mut table = self.table();
-        table.turn = (table.turn + 1) % table.slots.len();
-        let (turn, count) = (table.turn, table.slots.len());
+        let count = table.slots.len();
+        table.turn = (table.turn + 1) % count;
+        let turn = table.turn;
         let mut left = CLAIM_MAX;
-        let mut free = Vec::new();
-        for slots in (0..count).map(|n| &table.slots[(turn + n) % count]) {
+        let mut asks = Vec::new();
+        for at in (0..count).map(|n| (turn + n) % count) {
+            let slots = &mut table.slots[at];
             let asked = slots.free.min(left);
-            left -= asked;
             if asked > 0 {
-                free.push((slots.queue.clone(), asked));
+                slots.free -= asked;
+                left -= asked;
+                asks.push(Ask { queue: slots.queue.clone(), slots: asked });
             }
         }
-        free
+        asks
+    }
+
+    /// Gives back the slots that a claim did not fill.
+    pub(super) fn unreserve(&self, asks: &[Ask], claimed: &[Claimed]) {
+        let mut table = self.table();
+        for ask in asks {
+            let filled = claimed.iter().filter(|job| job.queue == ask.queue).count();
+            if let Some(slots) = table.slots.iter_mut().find(|slots| slots.queue == ask.queue) {
+                slots.free += ask.slots.saturating_sub(filled);
+            }
+        }
+    }
+
+    /// Takes a slot for a job that was claimed alone, with all slots free.
+    pub(super) fn take_slot(&self, queue: &str) {
+        if let Some(slots) = self.table().slots.iter_mut().find(|slots| slots.queue == queue) {
+            slots.free = slots.free.saturating_sub(1);
+        }
     }
 
     pub(super) fn is_idle(&self) -> bool {
         self.table().running.is_empty()
     }
 
-    /// Starts what was claimed, each in a task and a slot of its own.
+    /// Starts what was claimed, each in a task of its own and in the slot reserved for it.
     pub(super) fn start(self: &Arc<Core>, jobs: Vec<Claimed>) {
         self.started.fetch_add(jobs.len() as u64, Ordering::Relaxed);
         let mut table = self.table();
         table.running.reserve(jobs.len());
         for job in jobs {
-            if let Some(slots) = table.slots.iter_mut().find(|slots| slots.queue == job.queue) {
-                slots.free = slots.free.saturating_sub(1);
-            }
             let history = self.handlers.get(&job.kind).map_or(crate::History::All, |handler| handler.history);
             let (claim, hold) = (job.claim, job.hold);
             let context = Context::new(self.pitwheel.clone(), job, history);
@@ -157,35 +193,20 @@ impl Core {
         for (claim, written) in settled {
             let counter = if *written { &self.settled } else { &self.lost };
             counter.fetch_add(1, Ordering::Relaxed);
-            let Some(running) = table.running.remove(claim) else {
-                continue;
-            };
+            let Some(running) = table.running.remove(claim) else { continue };
             if let Some(slots) = table.slots.iter_mut().find(|slots| slots.queue == running.context.queue()) {
                 slots.free += 1;
             }
+            table.count_off(running.hold);
         }
         drop(table);
         self.freed.notify_one();
     }
 
-    /// The holds that are empty once these are settled.
-    pub(super) fn emptied_by(&self, batch: &[Settlement]) -> Vec<i64> {
-        let mut table = self.table();
-        let mut emptied = Vec::new();
-        for settlement in batch {
-            let Some(hold) = table.running.get(&settlement.claim).map(|running| running.hold) else {
-                continue;
-            };
-            let Some(count) = table.holds.get_mut(&hold) else {
-                continue;
-            };
-            *count -= 1;
-            if *count == 0 {
-                table.holds.remove(&hold);
-                emptied.push(hold);
-            }
-        }
-        emptied
+    /// Holds of which everything is settled, to be forgotten with the next write. Not with the one that settled their
+    /// last job: another batch might still hold an earlier one, and nobody would find it if this process died.
+    pub(super) fn take_emptied(&self) -> Vec<i64> {
+        std::mem::take(&mut self.table().emptied)
     }
 
     /// Whether the handler of this claim wrote its own completion.

@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::claimer::Trouble;
 use super::core::Core;
+use super::settler::forget_emptied;
 use crate::error::Error;
 use crate::lease::{progress, register, renew, wanted_stopped};
 use crate::settle::Settled;
@@ -64,6 +65,7 @@ async fn beat(core: &Core, next: &mut Instant, every: Duration) -> Result<(), Er
     }
     let wanted = core.pool.run(async |client| wanted_stopped(&client, core.id()).await).await?;
     core.request_cancel(&wanted);
+    forget_emptied(core).await?;
     *next = Instant::now() + every;
     Ok(())
 }

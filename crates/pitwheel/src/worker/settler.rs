@@ -14,7 +14,7 @@ use crate::settle::{Settled, Settlement, settle};
 /// Endings per statement.
 const BATCH_MAX: usize = 1000;
 /// A batch smaller than this waits a moment for others, so that a burst costs few transactions.
-const BATCH_FAIR: usize = 250;
+const BATCH_FAIR: usize = 500;
 const LINGER: Duration = Duration::from_millis(1);
 
 /// Endings that wait to be written. Bounded by the worker's slots: a slot is free only after its ending was written.
@@ -70,23 +70,39 @@ impl SettleQueue {
     }
 }
 
-/// Writes endings until the queue is closed and empty, however long the database is away.
+/// Writes endings until the queue is closed and empty, however long the database is away. Two loops, so that one batch is
+/// prepared while the other waits for its commit.
 pub(super) async fn run(core: &Core) {
-    while let Some(batch) = core.settle_queue.next().await {
-        let holds = core.emptied_by(&batch);
-        write(core, batch, &holds).await;
+    let write_all = async || {
+        while let Some(batch) = core.settle_queue.next().await {
+            write(core, batch).await;
+        }
+    };
+    tokio::join!(write_all(), write_all());
+    if let Err(error) = forget_emptied(core).await {
+        tracing::warn!(%error, worker = core.name, "cannot forget empty holds; the sweep will");
     }
+}
+
+/// Forgets the holds that no batch came by to forget.
+pub(super) async fn forget_emptied(core: &Core) -> Result<(), Error> {
+    let holds = core.take_emptied();
+    if holds.is_empty() {
+        return Ok(());
+    }
+    core.pool.run(async |client| settle(&*client, &[], &holds).await).await.map(drop)
 }
 
 /// Writes one batch. A batch that Postgres refuses is halved until the ending that it refuses stands alone; that one is
 /// released instead, so that it cannot hold up the others.
-async fn write(core: &Core, batch: Vec<Settlement>, holds: &[i64]) {
+async fn write(core: &Core, batch: Vec<Settlement>) {
+    let emptied = core.take_emptied();
     let mut parts = vec![batch];
     let mut trouble = Trouble::default();
     let never = CancellationToken::new();
     while let Some(part) = parts.pop() {
-        let holds = if parts.is_empty() { holds } else { &[] };
-        match core.pool.run(async |client| settle(&client, &part, holds).await).await {
+        let holds: &[i64] = if parts.is_empty() { &emptied } else { &[] };
+        match core.pool.run(async |client| settle(&*client, &part, holds).await).await {
             Ok(settled) => {
                 trouble.over();
                 done(core, &part, &settled);

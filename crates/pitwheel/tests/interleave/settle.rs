@@ -200,3 +200,36 @@ async fn a_job_that_somebody_cancelled_is_not_tried_again() -> Result<()> {
         .sometimes(tried_again);
     Ok(())
 }
+
+#[tokio::test]
+async fn two_sweeps_never_take_a_job_from_its_next_holder() -> Result<()> {
+    let db = TestDb::new().await?;
+    let start = |title| {
+        Explorer::new(&db, title)
+            .expired(1)
+            .worker(2)
+            .running(1, 1)
+            .session(Session::new("t").step("sweep", async |stage: &mut Stage| stage.sweep().await))
+            .session(Session::new("b").step("claim", async |stage: &mut Stage| stage.claim(2, 1).await))
+    };
+    let robbed = |run: &Run| {
+        let right = if run.said("b.claim") == "1" { "1 running by 2" } else { "1 waiting" };
+        run.failed() || run.end() != right
+    };
+
+    let right = start("sweep by statement × sweep × claim").session(sweeps_by_statement()).explore().await?;
+    right.never(robbed);
+    right.sometimes(|run| run.said("s.sweep") == "lost" && run.end() == "1 running by 2");
+
+    // Finds what the dead hold, then gives it back by id alone.
+    let by_id = Session::new("s")
+        .sql_as("declare", "update pitwheel.worker set dead_at = now() where lease_until < clock_timestamp()")
+        .sql_as(
+            "find",
+            "create temp table if not exists held (id bigint); delete from held; insert into held
+            select job.id from pitwheel.job join pitwheel.worker on worker.id = job.holder where dead_at is not null",
+        )
+        .sql_as("sweep", "update pitwheel.job set holder = null where id in (select id from held)");
+    start("sweep by statement × sweep × claim, by id").session(by_id).explore().await?.sometimes(robbed);
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! Where a session of an exploration acts: its connection, and the engine's steps on it, answered in a word or two.
+
+use anyhow::{Context as _, Result};
+use pitwheel::engine::{self, Ending, Settlement};
+use pitwheel::{Claim, Context, History, NewJob, Settled, adapter};
+use tokio_postgres::{Client, SimpleQueryMessage};
+
+use crate::db::{FAILED, claim_on, sweep_on};
+
+/// A session's connection, and what its earlier steps left for its later ones.
+pub struct Stage {
+    /// The connection; inside a transaction if an earlier step began one.
+    pub client: Client,
+    /// What was claimed in this schedule.
+    pub claims: Vec<Claim>,
+}
+
+impl Stage {
+    /// Claims for this worker, and remembers what; says the ids.
+    pub async fn claim(&mut self, worker: i64, slots: usize) -> Result<String> {
+        let claimed = claim_on(&self.client, worker, slots).await?;
+        self.claims.extend(claimed.iter().map(|job| job.claim));
+        let ids: Vec<String> = claimed.iter().map(|job| job.claim.id.to_string()).collect();
+        Ok(ids.join(","))
+    }
+
+    /// Settles as done; says `written` or `lost`.
+    pub async fn complete(&self, claim: Claim) -> Result<String> {
+        self.settle(claim, Ending::done(History::All, None)).await
+    }
+
+    /// Settles as failed, to be tried again at once; says `written` or `lost`.
+    pub async fn retry(&self, claim: Claim) -> Result<String> {
+        let ending = Ending::Back {
+            delay: std::time::Duration::ZERO,
+            uncharged: false,
+            crashed: false,
+            error: Some(FAILED.to_owned()),
+        };
+        self.settle(claim, ending).await
+    }
+
+    async fn settle(&self, claim: Claim, ending: Ending) -> Result<String> {
+        let settled = engine::settle(&self.client, &[Settlement { claim, ending }], &[]).await?;
+        let settled = settled.first().context("no answer for the claim")?;
+        Ok(word(*settled).to_owned())
+    }
+
+    /// Begins a transaction and completes the handler's job in it, as a handler would; says `written` or `lost`.
+    pub async fn begin_and_complete(&mut self, context: &Context) -> Result<String> {
+        let transaction = self.client.transaction().await?;
+        let settled = adapter::tokio_postgres::complete(&transaction, context).await?;
+        // It stays open for the steps to come, which end it in SQL.
+        std::mem::forget(transaction);
+        Ok(word(settled).to_owned())
+    }
+
+    /// Begins a transaction and enqueues a job with this key in it; says its id.
+    pub async fn begin_and_enqueue(&mut self, key: &str) -> Result<String> {
+        let transaction = self.client.transaction().await?;
+        let job = NewJob::raw("test", "{}").key(key);
+        let enqueued = adapter::tokio_postgres::enqueue(&transaction, [job]).await?;
+        std::mem::forget(transaction);
+        Ok(enqueued.first().context("no answer for the job")?.id.to_string())
+    }
+
+    /// Moves the lease on; says `written` or `lost`.
+    pub async fn renew(&self, worker: i64) -> Result<String> {
+        Ok(word(engine::renew(&self.client, worker).await?).to_owned())
+    }
+
+    /// Sweeps at once; says how many jobs were taken from the dead.
+    pub async fn sweep(&self) -> Result<String> {
+        let swept = sweep_on(&self.client).await?;
+        Ok((swept.given_back + swept.buried).to_string())
+    }
+
+    /// The values of what the SQL returns, rows separated by `;`.
+    pub async fn ask(&self, sql: &str) -> Result<String> {
+        let messages = self.client.simple_query(sql).await?;
+        let rows = messages.iter().filter_map(|message| match message {
+            SimpleQueryMessage::Row(row) => {
+                let values: Vec<&str> = (0..row.len()).map(|at| row.get(at).unwrap_or("null")).collect();
+                Some(values.join(","))
+            }
+            _ => None,
+        });
+        Ok(rows.collect::<Vec<_>>().join(";"))
+    }
+}
+
+fn word(settled: Settled) -> &'static str {
+    match settled {
+        Settled::Written => "written",
+        Settled::Lost => "lost",
+    }
+}
