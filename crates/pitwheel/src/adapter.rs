@@ -13,7 +13,7 @@ pub mod tokio_postgres {
     use ::tokio_postgres::Transaction;
     use ::tokio_postgres::types::Type;
 
-    use crate::enqueue::{self, Enqueued};
+    use crate::enqueue::{self, Enqueued, Enqueuing};
     use crate::error::Error;
     use crate::handler::Context;
     use crate::job::{History, NewJob};
@@ -25,7 +25,11 @@ pub mod tokio_postgres {
         jobs: impl IntoIterator<Item = T>,
     ) -> Result<Vec<Enqueued>, Error> {
         let jobs: Vec<NewJob> = jobs.into_iter().map(Into::into).collect();
-        enqueue::enqueue_with(&jobs, async |columns| enqueue::send(transaction.client(), columns).await).await
+        let mut enqueuing = Enqueuing::new(&jobs)?;
+        while let Some(columns) = enqueuing.next()? {
+            enqueuing.answered(enqueue::send(transaction.client(), columns).await?);
+        }
+        Ok(enqueuing.finish())
     }
 
     /// Completes the handler's job in the transaction. Then return `Ok(())`: if the transaction did not commit after all,
@@ -65,7 +69,7 @@ pub mod tokio_postgres {
 pub mod sqlx {
     use ::sqlx::{PgConnection, Row};
 
-    use crate::enqueue::{self, ENQUEUE, ENQUEUE_KEYED, Enqueued};
+    use crate::enqueue::{Answer, Columns, ENQUEUE, ENQUEUE_KEYED, Enqueued, Enqueuing};
     use crate::error::Error;
     use crate::handler::Context;
     use crate::job::{History, NewJob};
@@ -77,7 +81,11 @@ pub mod sqlx {
         jobs: impl IntoIterator<Item = T>,
     ) -> Result<Vec<Enqueued>, Error> {
         let jobs: Vec<NewJob> = jobs.into_iter().map(Into::into).collect();
-        enqueue::enqueue_with(&jobs, async |columns| send(&mut *transaction, columns).await).await
+        let mut enqueuing = Enqueuing::new(&jobs)?;
+        while let Some(columns) = enqueuing.next()? {
+            enqueuing.answered(send(transaction, columns).await?);
+        }
+        Ok(enqueuing.finish())
     }
 
     /// Completes the handler's job in the transaction (`&mut *tx`). Then return `Ok(())`: if the transaction did not commit
@@ -98,10 +106,7 @@ pub mod sqlx {
         Ok(if rows.is_empty() { Settled::Lost } else { Settled::Written })
     }
 
-    async fn send(
-        transaction: &mut PgConnection,
-        columns: enqueue::Columns,
-    ) -> Result<Vec<(Option<i64>, bool)>, Error> {
+    async fn send(transaction: &mut PgConnection, columns: Columns) -> Result<Vec<Answer>, Error> {
         let keyed = columns.keyed();
         let query = ::sqlx::query(if keyed { ENQUEUE_KEYED } else { ENQUEUE })
             .bind(columns.kinds)

@@ -7,7 +7,7 @@ use tokio_postgres::types::Type;
 
 use crate::control::{self, Cancelled};
 use crate::db::{self, Pool};
-use crate::enqueue::{self, Enqueued};
+use crate::enqueue::{self, Enqueued, Enqueuing};
 use crate::error::Error;
 use crate::hint::{self, Hints};
 use crate::inspect::{self, Filter, JobDetail, JobSummary, QueueSummary};
@@ -82,7 +82,8 @@ impl Pitwheel {
         let jobs: Vec<NewJob> = jobs.into_iter().map(Into::into).collect();
         let connection = self.pool.get().await?;
         let client = &connection;
-        enqueue::enqueue_with(&jobs, async |columns| {
+        let mut enqueuing = Enqueuing::new(&jobs)?;
+        while let Some(columns) = enqueuing.next()? {
             let due = due_queues(&columns);
             // Sent behind the insert on the same connection, so it is committed after it and costs no wait of its own.
             let hints = async {
@@ -91,11 +92,11 @@ impl Pitwheel {
                 }
                 Ok(())
             };
-            let (sent, hinted) = tokio::join!(enqueue::send(client, columns), hints);
+            let (answers, hinted) = tokio::join!(enqueue::send(client, columns), hints);
             log_unhinted(hinted);
-            sent
-        })
-        .await
+            enqueuing.answered(answers?);
+        }
+        Ok(enqueuing.finish())
     }
 
     /// Tells idle workers that a queue has jobs, after you committed an enqueue of your own transaction. Optional: without

@@ -59,43 +59,69 @@ impl Columns {
     }
 }
 
-/// Enqueues everything through `send`, which runs one batch and gives back an id (null: ask again) and whether it is new.
-///
-/// All jobs are checked before the first is sent.
-pub(crate) async fn enqueue_with(
-    jobs: &[NewJob],
-    mut send: impl AsyncFnMut(Columns) -> Result<Vec<(Option<i64>, bool)>, Error>,
-) -> Result<Vec<Enqueued>, Error> {
-    for job in jobs {
-        job.check()?;
+/// What became of one job of a batch: its id (`None`: ask again) and whether it is new.
+pub(crate) type Answer = (Option<i64>, bool);
+
+/// Jobs on their way into the database, a batch at a time, whatever driver carries them.
+pub(crate) struct Enqueuing<'a> {
+    jobs: &'a [NewJob],
+    enqueued: Vec<Option<Enqueued>>,
+    /// What is to be sent in this round and in the next one.
+    left: Vec<usize>,
+    unanswered: Vec<usize>,
+    sent: Vec<usize>,
+    rounds: usize,
+}
+
+impl<'a> Enqueuing<'a> {
+    /// Checks all jobs before the first is sent.
+    pub(crate) fn new(jobs: &'a [NewJob]) -> Result<Enqueuing<'a>, Error> {
+        jobs.iter().try_for_each(NewJob::check)?;
+        // From the back, where batches are taken off.
+        let left = (0..jobs.len()).rev().collect();
+        let enqueued = vec![None; jobs.len()];
+        Ok(Enqueuing { jobs, enqueued, left, unanswered: Vec::new(), sent: Vec::new(), rounds: 1 })
     }
-    let mut enqueued = vec![None; jobs.len()];
-    let mut left: Vec<usize> = (0..jobs.len()).collect();
-    for _ in 0..ROUNDS_MAX {
-        let mut unanswered = Vec::new();
-        for batch in left.chunks(BATCH_MAX) {
-            let mut columns = Columns::default();
-            batch.iter().for_each(|&at| columns.push(&jobs[at]));
-            for (&at, (id, is_new)) in batch.iter().zip(send(columns).await?) {
-                match id {
-                    Some(id) => enqueued[at] = Some(Enqueued { id, is_new }),
-                    None => unanswered.push(at),
-                }
+
+    /// The next batch to send; `None` when every job has its answer.
+    pub(crate) fn next(&mut self) -> Result<Option<Columns>, Error> {
+        if self.left.is_empty() {
+            self.left = std::mem::take(&mut self.unanswered);
+            self.left.reverse();
+            self.rounds += 1;
+        }
+        let Some(last) = self.left.last() else { return Ok(None) };
+        if self.rounds > ROUNDS_MAX {
+            let key = self.jobs[*last].key.as_deref().unwrap_or_default();
+            return Err(Error::Invalid(format!(
+                "jobs with key `{key}` end faster than they can be looked up: try again"
+            )));
+        }
+        self.sent = self.left.split_off(self.left.len().saturating_sub(BATCH_MAX));
+        self.sent.reverse();
+        let mut columns = Columns::default();
+        self.sent.iter().for_each(|&at| columns.push(&self.jobs[at]));
+        Ok(Some(columns))
+    }
+
+    /// Takes the answers for the batch sent last.
+    pub(crate) fn answered(&mut self, answers: Vec<Answer>) {
+        for (at, (id, is_new)) in std::mem::take(&mut self.sent).into_iter().zip(answers) {
+            match id {
+                Some(id) => self.enqueued[at] = Some(Enqueued { id, is_new }),
+                None => self.unanswered.push(at),
             }
         }
-        left = unanswered;
-        if left.is_empty() {
-            return Ok(enqueued.into_iter().flatten().collect());
-        }
     }
-    Err(Error::Invalid(format!(
-        "jobs with key {:?} end faster than they can be looked up: enqueue again",
-        jobs[left[0]].key.as_deref().unwrap_or_default()
-    )))
+
+    /// One answer for each job, in the order given.
+    pub(crate) fn finish(self) -> Vec<Enqueued> {
+        self.enqueued.into_iter().flatten().collect()
+    }
 }
 
 /// One batch, on a connection of the engine's own driver.
-pub(crate) async fn send(client: &impl Sql, columns: Columns) -> Result<Vec<(Option<i64>, bool)>, Error> {
+pub(crate) async fn send(client: &impl Sql, columns: Columns) -> Result<Vec<Answer>, Error> {
     let keyed = columns.keyed();
     let mut params: Vec<(&(dyn tokio_postgres::types::ToSql + Sync), Type)> = vec![
         (&columns.kinds, Type::TEXT_ARRAY),

@@ -1,0 +1,106 @@
+//! What is finished is remembered for a time, and dropped whole.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use pitwheel::{Error, Filter, NewJob, State};
+use pitwheel_testkit::TestDb;
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+const DAYS: &str = "select count(*) from pg_class where relname ~ '^job_history_[0-9]{8}$' and relkind = 'r'";
+
+#[tokio::test]
+async fn old_days_are_dropped_and_coming_ones_are_there() -> Result<()> {
+    let db = TestDb::new().await?;
+    let client = db.client().await?;
+    assert_eq!(db.count(DAYS).await?, 8, "today and the coming week");
+    client
+        .batch_execute(
+            "create table pitwheel.job_history_20200101 (like pitwheel.job_history including constraints);
+             alter table pitwheel.job_history attach partition pitwheel.job_history_20200101
+             for values from ('2020-01-01 00:00Z') to ('2020-01-02 00:00Z')",
+        )
+        .await?;
+    assert_eq!(db.pitwheel().prune_history(DAY * 7).await?, 1);
+    assert_eq!(db.pitwheel().prune_history(DAY * 7).await?, 0);
+    assert_eq!(db.count(DAYS).await?, 8);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_landed_outside_every_day_is_pruned_too() -> Result<()> {
+    let db = TestDb::new().await?;
+    let id = db.pitwheel().enqueue(NewJob::raw("test", "{}")).await?.id;
+    db.pitwheel().cancel(id).await?;
+    let old = "update pitwheel.job_history set finished_at = '2020-01-01'";
+    db.client().await?.batch_execute(old).await?;
+    assert_eq!(db.count("select count(*) from pitwheel.job_history_default").await?, 1);
+    db.pitwheel().prune_history(DAY * 7).await?;
+    assert_eq!(db.state(id).await?, None);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_dead_job_lives_again_with_its_id_its_errors_and_its_fence() -> Result<()> {
+    let db = TestDb::new().await?;
+    db.job().key("k").attempts(2, 3).insert().await?;
+    let job = db.claim_one().await?;
+    let dead = pitwheel::engine::Ending::Finished {
+        state: "dead",
+        error: Some(r#"{"cause": "error", "message": "no", "attempt": 3, "worker": "w"}"#.to_owned()),
+        result: None,
+    };
+    assert_eq!(db.settle(&job, dead).await?, pitwheel::Settled::Written);
+    assert!(matches!(db.pitwheel().cancel(job.claim.id).await, Err(Error::NotFound(..))));
+
+    let other = db.pitwheel().enqueue(NewJob::raw("test", "{}").key("k")).await?.id;
+    assert!(matches!(db.pitwheel().retry(job.claim.id).await, Err(Error::KeyTaken(_))));
+    assert_eq!(db.state(job.claim.id).await?, Some(State::Dead), "a refused retry changes nothing");
+    db.pitwheel().cancel(other).await?;
+
+    db.pitwheel().retry(job.claim.id).await?;
+    let again = db.claim_one().await?;
+    assert_eq!((again.claim.id, again.attempt), (job.claim.id, 1));
+    assert!(again.claim.fence > job.claim.fence);
+    assert_eq!(db.pitwheel().job(job.claim.id).await?.errors[0]["message"], "no");
+    assert_eq!(db.complete(&again).await?, pitwheel::Settled::Written);
+    assert!(matches!(db.pitwheel().retry(job.claim.id).await, Err(Error::NotFound(..))), "done is done");
+    Ok(())
+}
+
+#[tokio::test]
+async fn lists_page_through_live_and_finished_jobs() -> Result<()> {
+    let db = TestDb::new().await?;
+    let ids: Vec<i64> = db
+        .pitwheel()
+        .enqueue_many((0..9).map(|n| NewJob::raw(if n % 2 == 0 { "even" } else { "odd" }, "{}")))
+        .await?
+        .iter()
+        .map(|job| job.id)
+        .collect();
+    for id in &ids[..4] {
+        db.pitwheel().cancel(*id).await?;
+    }
+    let mut seen = Vec::new();
+    let mut filter = Filter { limit: 2, ..Filter::default() };
+    loop {
+        let page = db.pitwheel().jobs(&filter).await?;
+        let Some(last) = page.last() else { break };
+        filter.before = Some(last.id);
+        seen.extend(page.iter().map(|job| job.id));
+    }
+    assert_eq!(seen, ids.iter().rev().copied().collect::<Vec<_>>());
+    let count = async |kind: Option<&str>, state| {
+        let filter = Filter { kind: kind.map(str::to_owned), state, ..Filter::default() };
+        db.pitwheel().jobs(&filter).await.map(|jobs| jobs.len())
+    };
+    assert_eq!(count(Some("even"), None).await?, 5);
+    assert_eq!(count(None, Some(State::Cancelled)).await?, 4);
+    assert_eq!(count(Some("odd"), Some(State::Waiting)).await?, 2);
+    assert_eq!(count(None, Some(State::Done)).await?, 0);
+    assert!(matches!(
+        db.pitwheel().jobs(&Filter { limit: 5000, ..Filter::default() }).await,
+        Err(Error::Invalid(_))
+    ));
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! Effects written with the completion, in the handler's own transaction, commit with it or not at all.
+#![cfg(all(feature = "sqlx", feature = "tokio-postgres"))]
+
+mod support;
+
+use anyhow::Result;
+use pitwheel::{Context, Settled, State};
+use pitwheel_testkit::TestDb;
+use sqlx::Connection;
+use support::{Work, start, until, worker};
+
+#[tokio::test]
+async fn a_tokio_postgres_handler_completes_with_its_effect() -> Result<()> {
+    let db = TestDb::new().await?;
+    db.client().await?.batch_execute("create table effect (n bigint)").await?;
+    let url = db.url().to_owned();
+    let handler = move |work: Work, context: Context| {
+        let url = url.clone();
+        async move {
+            let (mut client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await?;
+            tokio::spawn(connection);
+            let transaction = client.transaction().await?;
+            let settled = pitwheel::adapter::tokio_postgres::complete(&transaction, &context).await?;
+            anyhow::ensure!(settled == Settled::Written, "lost");
+            transaction.execute("insert into effect values ($1)", &[&work.n]).await?;
+            // Odd ones forget to commit: that is a failed attempt, not a completed job.
+            if work.n % 2 == 0 {
+                transaction.commit().await?
+            } else {
+                transaction.rollback().await?
+            }
+            Ok::<_, anyhow::Error>(())
+        }
+    };
+    let even = db.pitwheel().enqueue(&Work { n: 2 }).await?.id;
+    let odd = db.pitwheel().enqueue(&Work { n: 1 }).await?.id;
+    let running = start(worker(db.pitwheel()).handle(handler));
+    until("both had their attempt", async || {
+        let failed = db.pitwheel().job(odd).await?.errors.as_array().is_some_and(|errors| !errors.is_empty());
+        Ok(failed && db.state(even).await? == Some(State::Done))
+    })
+    .await?;
+    let stats = running.stop().await?;
+    assert_eq!(stats.lost, 0);
+    assert_eq!(db.count("select count(*) from effect").await?, 1);
+    let message = db.pitwheel().job(odd).await?.errors[0]["message"].to_string();
+    assert!(message.contains("was not committed"), "{message}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_sqlx_handler_completes_with_its_effect() -> Result<()> {
+    let db = TestDb::new().await?;
+    db.client().await?.batch_execute("create table effect (n bigint)").await?;
+    let url = db.url().to_owned();
+    let handler = move |work: Work, context: Context| {
+        let url = url.clone();
+        async move {
+            let mut connection = sqlx::PgConnection::connect(&url).await?;
+            let mut transaction = connection.begin().await?;
+            let settled = pitwheel::adapter::sqlx::complete(&mut transaction, &context).await?;
+            anyhow::ensure!(settled == Settled::Written, "lost");
+            let child = [&Work { n: work.n - 1 }];
+            if work.n > 0 {
+                pitwheel::adapter::sqlx::enqueue(&mut transaction, child).await?;
+            }
+            sqlx::query("insert into effect values ($1)").bind(work.n).execute(&mut *transaction).await?;
+            transaction.commit().await?;
+            Ok::<_, anyhow::Error>(())
+        }
+    };
+    db.pitwheel().enqueue(&Work { n: 3 }).await?;
+    let running = start(worker(db.pitwheel()).handle(handler));
+    let done = "select count(*) from pitwheel.job_history where state = 'done'";
+    until("the job and its children are done", async || Ok(db.count(done).await? == 4)).await?;
+    running.stop().await?;
+    assert_eq!(db.count("select count(*) from effect").await?, 4);
+    Ok(())
+}
