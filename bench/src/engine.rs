@@ -63,15 +63,20 @@ pub(crate) async fn fresh(url: &str) -> Result<(Pitwheel, Session)> {
     Ok((pitwheel, session))
 }
 
-/// Puts jobs into the queue in one statement, as if enqueued one after the other, and lets the server settle down.
+/// Puts jobs into the queue and lets the server settle down.
 pub(crate) async fn fill(session: &Session, kind: &str, jobs: u64) -> Result<()> {
+    insert(session, kind, jobs).await?;
+    Ok(session.client.batch_execute("vacuum analyze pitwheel.job").await?)
+}
+
+/// Puts jobs into the queue in one statement, as if enqueued one after the other.
+pub(crate) async fn insert(session: &Session, kind: &str, jobs: u64) -> Result<()> {
     let sql = format!(
         "insert into pitwheel.job (kind, payload, queue, run_at, enqueued_at, priority, max_attempts)
          select '{kind}', '{PAYLOAD}', 'default', clock_timestamp(), clock_timestamp(), 0, 20
          from generate_series(1, {jobs})"
     );
-    session.client.batch_execute(&sql).await?;
-    Ok(session.client.batch_execute("vacuum analyze pitwheel.job").await?)
+    Ok(session.client.batch_execute(&sql).await?)
 }
 
 /// A worker at work, and how many jobs it has run.

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use pitwheel::{Context, Job, Pitwheel, Worker};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::{Running, batch, fresh, kind};
+use crate::raw::PAYLOAD;
 use crate::report::{Row, Sample};
 
 const SAMPLES: usize = 300;
@@ -84,16 +85,17 @@ pub(crate) async fn late(url: &str) -> Result<Vec<Row>> {
 async fn late_once(url: &str) -> Result<f64> {
     let (pitwheel, session) = fresh(url).await?;
     let running = Running::start(&pitwheel);
-    session
-        .client
-        .batch_execute(&format!("begin; select pitwheel.enqueue('{}', '{{}}')", kind(false)))
-        .await?;
+    let enqueue = format!("begin; select pitwheel.enqueue('{}', '{PAYLOAD}', key => 'late')", kind(false));
+    session.client.batch_execute(&enqueue).await?;
     let begun = Instant::now();
     let mut enqueued = 0;
     while begun.elapsed() < Duration::from_secs(4) {
         pitwheel.enqueue_many(batch(kind(false), 100)).await?;
         enqueued += 100;
     }
+    let there = "select count(*) from pitwheel.job where key = 'late'";
+    let there: i64 = session.client.query_one(there, &[]).await?.get(0);
+    ensure!(there == 1, "the late job is not there");
     session.client.batch_execute("commit").await?;
     let committed = Instant::now();
     let busy = async {
@@ -104,7 +106,7 @@ async fn late_once(url: &str) -> Result<f64> {
         }
     };
     let seen = async {
-        let late = "select count(*) from pitwheel.job where payload::text = '{}' and holder is null";
+        let late = "select count(*) from pitwheel.job where key = 'late' and holder is null";
         while session.client.query_one(late, &[]).await?.get::<_, i64>(0) > 0 {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }

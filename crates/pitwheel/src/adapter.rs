@@ -106,7 +106,7 @@ pub mod sqlx {
         Ok(if rows.is_empty() { Settled::Lost } else { Settled::Written })
     }
 
-    async fn send(transaction: &mut PgConnection, columns: Columns) -> Result<Vec<Answer>, Error> {
+    async fn send(transaction: &mut PgConnection, columns: Columns<'_>) -> Result<Vec<Answer>, Error> {
         let keyed = columns.keyed();
         let query = ::sqlx::query(if keyed { ENQUEUE_KEYED } else { ENQUEUE })
             .bind(columns.kinds)

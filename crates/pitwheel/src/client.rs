@@ -159,10 +159,9 @@ impl Pitwheel {
 }
 
 /// The queues of a batch in which something is due at once.
-fn due_queues(columns: &enqueue::Columns) -> Vec<String> {
+fn due_queues<'a>(columns: &enqueue::Columns<'a>) -> Vec<&'a str> {
     let due = |at: &usize| columns.delays_ms[*at] == 0 && columns.run_ats_us[*at].is_none();
-    let mut queues: Vec<String> =
-        (0..columns.queues.len()).filter(due).map(|at| columns.queues[at].clone()).collect();
+    let mut queues: Vec<&str> = (0..columns.queues.len()).filter(due).map(|at| columns.queues[at]).collect();
     queues.sort_unstable();
     queues.dedup();
     queues

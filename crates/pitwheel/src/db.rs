@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::{Manager, ManagerConfig, Object, RecyclingMethod, Runtime};
+use deadpool_postgres::{Manager, ManagerConfig, Object, QueueMode, RecyclingMethod, Runtime};
 use tokio::sync::OnceCell;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::types::{ToSql, Type};
@@ -100,6 +100,8 @@ impl Pool {
         };
         let pool = deadpool_postgres::Pool::builder(manager)
             .max_size(size)
+            // The connection used last is the one whose caches are warm.
+            .queue_mode(QueueMode::Lifo)
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(STATEMENT_MAX))
             .create_timeout(Some(CONNECT_MAX))
@@ -122,15 +124,14 @@ impl Pool {
         F: Future<Output = Result<T, Error>>,
     {
         let session = Arc::new(self.get().await?);
-        match tokio::time::timeout(STATEMENT_MAX, step(session.clone())).await {
-            Ok(done) => done,
-            Err(_) => {
-                if let Ok(session) = Arc::try_unwrap(session) {
-                    drop(Object::take(session.connection));
-                }
-                Err(no_answer())
+        // A statement of its own, so that a step that took too long, and its share of the session, is gone behind it.
+        let done = tokio::time::timeout(STATEMENT_MAX, step(session.clone())).await;
+        done.unwrap_or_else(|_| {
+            if let Ok(session) = Arc::try_unwrap(session) {
+                drop(Object::take(session.connection));
             }
-        }
+            Err(no_answer())
+        })
     }
 
     pub(crate) fn config(&self) -> &Config {
@@ -151,9 +152,8 @@ pub(crate) async fn query(client: &Client, sql: &str, params: Params<'_>) -> Res
 /// Whether the server's own address is the one we dialled. Behind a pooler it is not, and then a statement prepared now may
 /// meet another session, or another client's statement of the same name, the next time.
 async fn is_direct(config: &Config, client: &Client) -> Result<bool, Error> {
-    let (&[Host::Tcp(ref host)], &[port]) = (config.get_hosts(), config.get_ports()) else {
-        return Ok(false);
-    };
+    let [Host::Tcp(host)] = config.get_hosts() else { return Ok(false) };
+    let port = config.get_ports().first().copied().unwrap_or(5432);
     let sql = "select host(inet_server_addr()), inet_server_port()";
     let row = client.query_typed_one(sql, &[]).await?;
     let (address, server_port): (Option<String>, Option<i32>) = (row.get(0), row.get(1));

@@ -27,31 +27,31 @@ pub struct Enqueued {
 
 /// A batch as columns, the way it goes to `unnest`.
 #[derive(Default)]
-pub(crate) struct Columns {
-    pub(crate) kinds: Vec<String>,
-    pub(crate) payloads: Vec<String>,
-    pub(crate) queues: Vec<String>,
+pub(crate) struct Columns<'a> {
+    pub(crate) kinds: Vec<&'a str>,
+    pub(crate) payloads: Vec<&'a str>,
+    pub(crate) queues: Vec<&'a str>,
     pub(crate) delays_ms: Vec<i64>,
     pub(crate) run_ats_us: Vec<Option<i64>>,
     pub(crate) priorities: Vec<i16>,
     pub(crate) max_attempts: Vec<i32>,
     pub(crate) timeouts_ms: Vec<Option<i64>>,
-    pub(crate) metadata: Vec<Option<String>>,
-    pub(crate) keys: Vec<Option<String>>,
+    pub(crate) metadata: Vec<Option<&'a str>>,
+    pub(crate) keys: Vec<Option<&'a str>>,
 }
 
-impl Columns {
-    fn push(&mut self, job: &NewJob) {
-        self.kinds.push(job.kind.clone());
-        self.payloads.push(job.payload.clone().unwrap_or_default());
-        self.queues.push(job.queue.clone());
+impl<'a> Columns<'a> {
+    fn push(&mut self, job: &'a NewJob) {
+        self.kinds.push(&job.kind);
+        self.payloads.push(job.payload.as_deref().unwrap_or_default());
+        self.queues.push(&job.queue);
         self.delays_ms.push(millis(job.delay));
         self.run_ats_us.push(job.run_at.map(micros));
         self.priorities.push(job.priority);
         self.max_attempts.push(i32::try_from(job.max_attempts).unwrap_or(i32::MAX));
         self.timeouts_ms.push(job.timeout.map(millis));
-        self.metadata.push(job.metadata.as_ref().and_then(|json| json.clone().ok()));
-        self.keys.push(job.key.clone());
+        self.metadata.push(job.metadata.as_ref().and_then(|json| json.as_deref().ok()));
+        self.keys.push(job.key.as_deref());
     }
 
     pub(crate) fn keyed(&self) -> bool {
@@ -84,7 +84,7 @@ impl<'a> Enqueuing<'a> {
     }
 
     /// The next batch to send; `None` when every job has its answer.
-    pub(crate) fn next(&mut self) -> Result<Option<Columns>, Error> {
+    pub(crate) fn next(&mut self) -> Result<Option<Columns<'a>>, Error> {
         if self.left.is_empty() {
             self.left = std::mem::take(&mut self.unanswered);
             self.left.reverse();
@@ -121,7 +121,7 @@ impl<'a> Enqueuing<'a> {
 }
 
 /// One batch, on a connection of the engine's own driver.
-pub(crate) async fn send(client: &impl Sql, columns: Columns) -> Result<Vec<Answer>, Error> {
+pub(crate) async fn send(client: &impl Sql, columns: Columns<'_>) -> Result<Vec<Answer>, Error> {
     let keyed = columns.keyed();
     let mut params: Vec<(&(dyn tokio_postgres::types::ToSql + Sync), Type)> = vec![
         (&columns.kinds, Type::TEXT_ARRAY),

@@ -68,9 +68,9 @@ pub(super) async fn run(core: &Arc<Core>) {
             claimer.hint = false;
             claims.push(claim_once(core, asks, claimer.cursor.bounds()));
         }
-        let wake_up = claimer.wake_up(claims.is_empty());
+        let idle = claims.is_empty();
         tokio::select! {
-            Some(answer) = claims.next(), if !claims.is_empty() => match claimer.take(answer) {
+            Some(answer) = claims.next(), if !idle => match claimer.take(answer) {
                 Ok(()) => trouble.over(),
                 Err(error) => {
                     tracing::warn!(%error, worker = core.name, "cannot claim, will try again");
@@ -79,7 +79,7 @@ pub(super) async fn run(core: &Arc<Core>) {
             },
             () = core.freed.notified() => {}
             () = core.due.notified() => claimer.hinted(),
-            () = tokio::time::sleep_until(wake_up.into()) => {}
+            () = tokio::time::sleep_until(claimer.wake_up().into()), if idle => {}
             () = core.stop.cancelled() => {}
         }
     }
@@ -129,9 +129,9 @@ impl<'a> Claimer<'a> {
         self.next_poll = Instant::now();
     }
 
-    /// When to look again if nothing happens before.
-    fn wake_up(&self, idle: bool) -> Instant {
-        if idle && !self.busy { self.next_poll.min(self.next_look) } else { self.next_look }
+    /// When to go on if nothing happens before. With no slot free there is no use in polling.
+    fn wake_up(&self) -> Instant {
+        if self.busy { self.next_look } else { self.next_poll.min(self.next_look) }
     }
 
     /// Starts what a claim brought, and remembers how far it got.
