@@ -35,7 +35,7 @@ create table pitwheel.job (
     fillfactor = 45,
     -- Giving pages back to the file system locks out everybody; the next backlog needs them again anyway.
     vacuum_truncate = off,
-    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
     autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 50000
 );
 
