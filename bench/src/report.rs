@@ -112,6 +112,9 @@ fn table(rows: &[Row]) -> String {
 
 /// Three digits that matter, thousands apart.
 fn number(value: f64) -> String {
+    if value.abs() < 0.1 {
+        return format!("{value:.4}");
+    }
     if value.abs() < 100.0 {
         return format!("{value:.2}");
     }

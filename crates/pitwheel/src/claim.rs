@@ -8,11 +8,12 @@ use tokio_postgres::{Client, Row};
 use crate::cursor::{Bounds, Cursor, Position, Snapshot};
 use crate::db::{self, Sql};
 use crate::error::Error;
-use crate::settle::Claim;
+use crate::settle::{Claim, Ending, Settlement, settle};
 
 const CLAIM: &str = include_str!("../sql/claim.sql");
 const CLAIM_ALONE: &str = include_str!("../sql/claim_alone.sql");
 const LOOK_BACK: &str = include_str!("../sql/look_back.sql");
+const UNKNOWN_HOLDS: &str = include_str!("../sql/unknown_holds.sql");
 
 /// Jobs per claim. A hold keeps their ids in one row, inside its page; larger batches gained nothing measurable.
 pub(crate) const CLAIM_MAX: usize = 500;
@@ -100,6 +101,29 @@ pub async fn claim_alone(
         &[(&worker, Type::INT8), (&queues, Type::TEXT_ARRAY), (&kinds, Type::TEXT_ARRAY)];
     let rows = db::query(client, CLAIM_ALONE, params).await?;
     Ok(rows.first().map(Claimed::from))
+}
+
+/// Releases what this worker holds without knowing it. A claim that fails may have been committed all the same: then its
+/// jobs would be held, by a worker that lives and does not run them, for ever. Returns how many jobs were released.
+pub(crate) async fn release_unknown(
+    client: &impl Sql,
+    worker: i64,
+    known_holds: &[i64],
+) -> Result<usize, Error> {
+    let params: db::Params = &[(&worker, Type::INT8), (&known_holds, Type::INT8_ARRAY)];
+    let rows = client.rows(UNKNOWN_HOLDS, params).await?;
+    let mut holds: Vec<i64> = rows.iter().map(|row| row.get("hold")).collect();
+    holds.sort_unstable();
+    holds.dedup();
+    if holds.is_empty() {
+        return Ok(0);
+    }
+    let held = rows.iter().filter_map(|row| {
+        let id: Option<i64> = row.get("id");
+        id.map(|id| Settlement { claim: Claim { id, fence: row.get("fence") }, ending: Ending::released() })
+    });
+    let batch: Vec<Settlement> = held.collect();
+    Ok(settle(client, &batch, &holds).await?.len())
 }
 
 /// What a look back tells beyond the cursor.

@@ -270,6 +270,35 @@ async fn a_job_committed_late_on_a_busy_queue_does_not_wait() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_claim_whose_answer_was_lost_is_run_all_the_same() -> Result<()> {
+    use pitwheel::engine::{Ask, Cursor, claim};
+    let db = TestDb::new().await?;
+    let client = db.client().await?;
+    let seen = Seen::default();
+    let running = start(worker(db.pitwheel()).handle(seen.handler()));
+    until("it is there", async || Ok(db.count("select count(*) from pitwheel.worker").await? == 1)).await?;
+    // What the worker's own claim does, committed, without an answer that reaches it.
+    let id = db.count("select id from pitwheel.worker").await?;
+    client.batch_execute("begin; select pitwheel.enqueue('work', '{\"n\":7}')").await?;
+    client.batch_execute("update pitwheel.job set run_at = now()").await?;
+    let asks = [Ask { queue: "default".to_owned(), slots: 10 }];
+    let bounds = Cursor::new(["default"].into_iter()).bounds();
+    assert_eq!(claim(&client, id, &asks, &["work".to_owned()], &bounds).await?.len(), 1);
+    client.batch_execute("commit").await?;
+    // The connections break, so the worker's next claim fails, and it cannot know which one did not.
+    let cut = "select pg_terminate_backend(pid) from pg_stat_activity
+        where pid <> pg_backend_pid() and datname = current_database() and application_name = 'pitwheel'";
+    until("it ran", async || {
+        client.query(cut, &[]).await?;
+        tokio::time::sleep(Duration::from_millis(1500)).await; // time to connect again and look
+        Ok(seen.order() == [7])
+    })
+    .await?;
+    running.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_suspect_runs_alone() -> Result<()> {
     let db = TestDb::new().await?;
     db.job().kind("work").payload("{\"n\":-1}").crashes(2).insert().await?;

@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
 use super::core::Core;
-use crate::claim::{Ask, Claimed, LookedBack, claim, claim_alone, look_back};
+use crate::claim::{Ask, Claimed, LookedBack, claim, claim_alone, look_back, release_unknown};
 use crate::cursor::{Bounds, Cursor};
 use crate::error::Error;
 
@@ -25,6 +25,9 @@ const START_OVER: Duration = Duration::from_secs(60);
 /// How long a worker waits at first for its own jobs to end, to run a suspect alone; doubled each time it was not enough.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long after a claim that failed the worker looks for jobs it may hold unknowingly: a statement given up by us may go on
+/// at the server for a while.
+const DOUBT: Duration = Duration::from_secs(120);
 /// Claims under way at a time when the last one was full: while one waits for its commit, the other works.
 const CLAIMS_MAX: usize = 2;
 
@@ -42,6 +45,8 @@ struct Claimer<'a> {
     clock: (SystemTime, Instant),
     suspects: bool,
     patience: Duration,
+    /// Until when a claim that failed may turn out to have been committed.
+    doubt_until: Instant,
 }
 
 /// What a claim asked for and what it brought.
@@ -112,6 +117,7 @@ impl<'a> Claimer<'a> {
             clock: (SystemTime::UNIX_EPOCH, now),
             suspects: false,
             patience: PATIENCE,
+            doubt_until: now,
         }
     }
 
@@ -139,6 +145,7 @@ impl<'a> Claimer<'a> {
         let jobs = match claimed {
             Ok(jobs) => jobs,
             Err(error) => {
+                self.doubt_until = Instant::now() + DOUBT;
                 self.core.unreserve(&asks, &[]);
                 return Err(error);
             }
@@ -153,13 +160,30 @@ impl<'a> Claimer<'a> {
         Ok(())
     }
 
-    /// Looks back if it is time, and runs a suspect alone if one waits.
+    /// Looks back if it is time, and runs a suspect alone if one waits. With no claim under way.
     async fn look_around(&mut self) -> Result<(), Error> {
         if Instant::now() >= self.next_look {
+            if Instant::now() < self.doubt_until {
+                self.release_unknown().await?;
+            }
             self.look_back().await?;
         }
         if self.suspects {
             self.run_suspect_alone().await?;
+        }
+        Ok(())
+    }
+
+    async fn release_unknown(&self) -> Result<(), Error> {
+        let (core, known) = (self.core, self.core.known_holds());
+        let released =
+            core.pool.run(async |client| release_unknown(&*client, core.id(), &known).await).await?;
+        if released > 0 {
+            tracing::info!(
+                worker = core.name,
+                jobs = released,
+                "released jobs whose claim was answered too late"
+            );
         }
         Ok(())
     }
@@ -197,6 +221,7 @@ impl<'a> Claimer<'a> {
             }
         }
         let core = self.core;
+        self.doubt_until = Instant::now() + DOUBT;
         let suspect = core
             .pool
             .run(async |client| claim_alone(&client, core.id(), &core.queues, &core.kinds).await)

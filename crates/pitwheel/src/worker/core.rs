@@ -209,6 +209,11 @@ impl Core {
         std::mem::take(&mut self.table().emptied)
     }
 
+    /// The holds this worker knows of.
+    pub(super) fn known_holds(&self) -> Vec<i64> {
+        self.table().holds.keys().copied().collect()
+    }
+
     /// Whether the handler of this claim wrote its own completion.
     pub(super) fn settled_by_handler(&self, claim: &Claim) -> bool {
         self.table().running.get(claim).is_some_and(|running| running.context.was_settled_by_handler())
