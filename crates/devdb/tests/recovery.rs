@@ -161,7 +161,7 @@ fn an_owner_killed_at_any_moment_of_its_start_leaves_a_folder_that_starts() -> R
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()?;
-        std::thread::sleep(std::time::Duration::from_millis(milliseconds));
+        std::thread::sleep(std::time::Duration::from_millis(milliseconds)); // the moment of the kill
         owner.kill()?;
         owner.wait()?;
     }

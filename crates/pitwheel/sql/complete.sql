@@ -1,4 +1,4 @@
--- complete.sql: the claimed jobs are done and leave no history; holds that are empty now go too.
+-- complete.sql: the claimed jobs are done and leave no history; holds that were emptied before go too.
 -- Rows not returned: that claim no longer holds the job (swept, claimed again, or settled before).
 with emptied as (
     delete from pitwheel.hold

@@ -1,4 +1,4 @@
--- finish.sql: the claimed jobs are done, dead or cancelled, and move to the history; empty holds go too.
+-- finish.sql: the claimed jobs are done, dead or cancelled, and move to the history; holds that were emptied before go too.
 -- Rows not returned: that claim no longer holds the job (swept, claimed again, or settled before).
 with emptied as (
     delete from pitwheel.hold

@@ -58,7 +58,7 @@ async fn the_worker_process() -> Result<()> {
     let Ok(url) = std::env::var(WORKER_URL) else { return Ok(()) };
     let pitwheel = Pitwheel::connect(&url).await?;
     let nap = async |nap: Nap, _: Context| {
-        tokio::time::sleep(Duration::from_millis(nap.ms)).await;
+        tokio::time::sleep(Duration::from_millis(nap.ms)).await; // the job's work
         Ok::<_, String>(())
     };
     let abort = async |_: Abort, _: Context| -> Result<(), String> { std::process::abort() };
@@ -84,7 +84,7 @@ async fn the_worker_process() -> Result<()> {
 async fn pass_the_gate(url: &str, context: &Context) -> Result<()> {
     let mut client = connect(url).await?;
     while client.query("select 1 from gate", &[]).await?.is_empty() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await; // between two looks
     }
     let transaction = client.transaction().await?;
     let settled = pitwheel::adapter::tokio_postgres::complete(&transaction, context).await?;
@@ -288,7 +288,7 @@ async fn a_job_that_aborts_its_process_is_buried_and_its_neighbours_finish() -> 
             deaths += 1;
             process = Process::start(db.url())?;
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await; // between two looks
     }
     let job = db.pitwheel().job(abort).await?;
     assert_eq!((job.summary.state, deaths), (State::Dead, 3));

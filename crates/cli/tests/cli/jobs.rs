@@ -278,7 +278,7 @@ async fn work_until_dead(url: &str, id: i64) -> Result {
     let watched = pitwheel.clone();
     let dead = async move {
         while !matches!(watched.job(id).await, Ok(job) if job.summary.state == State::Dead) {
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            tokio::time::sleep(Duration::from_millis(10)).await; // between two looks
         }
     };
     let working = Worker::new(&pitwheel).name("the-worker").queue("default", 1).handle(break_down).run(dead);

@@ -194,7 +194,7 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) -> Result 
         if Instant::now() > deadline {
             return Err(format!("not in {PATIENCE:?}: {what}").into());
         }
-        thread::sleep(Duration::from_millis(20));
+        thread::sleep(Duration::from_millis(20)); // between two looks
     }
     Ok(())
 }

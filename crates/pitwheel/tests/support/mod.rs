@@ -60,7 +60,7 @@ pub(crate) async fn until<F: Future<Output = Result<bool>>>(
         if begun.elapsed() > PATIENCE {
             bail!("waited in vain until {what}");
         }
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await; // between two looks
     }
     Ok(())
 }
