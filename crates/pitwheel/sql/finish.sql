@@ -1,4 +1,5 @@
--- finish.sql: the claimed jobs are done, dead or cancelled, and move to the history; holds that were emptied before go too.
+-- finish.sql: the claimed jobs are done, dead or cancelled, and move to the history; without a state they leave none. Holds
+-- that were emptied before go too.
 -- Rows not returned: that claim no longer holds the job (swept, claimed again, or settled before).
 with emptied as (
     delete from pitwheel.hold
@@ -11,16 +12,20 @@ gone as (
     where job.id = ended.id
       and job.fence = ended.fence
       and job.holder is not null
-    returning job.id, job.run_at, job.enqueued_at, job.fence, job.holder, job.claimed_at, job.timeout_ms, job.attempt,
-        job.max_attempts, job.priority, job.crashes, job.queue, job.kind, job.key, job.payload, job.metadata, job.note,
+    returning job.id, job.run_at, job.enqueued_at, job.fence, job.attempt, job.max_attempts, job.priority, job.crashes,
+        job.queue, job.kind, job.payload, job.holder, job.claimed_at, job.timeout_ms, job.key, job.metadata, job.note,
         job.errors, ended.state, ended.error, ended.result
+),
+remembered as (
+    insert into pitwheel.job_history (
+        id, finished_at, run_at, enqueued_at, fence, attempt, max_attempts, priority, crashes, state, queue, kind, payload,
+        worker, claimed_at, timeout_ms, key, metadata, note, errors, result
+    )
+    select gone.id, clock_timestamp(), gone.run_at, gone.enqueued_at, gone.fence, gone.attempt, gone.max_attempts,
+        gone.priority, gone.crashes, gone.state, gone.queue, gone.kind, gone.payload, gone.holder, gone.claimed_at,
+        gone.timeout_ms, gone.key, gone.metadata, gone.note, pitwheel.with_error(gone.errors, gone.error),
+        gone.result::json
+    from gone
+    where gone.state is not null
 )
-insert into pitwheel.job_history (
-    id, finished_at, run_at, enqueued_at, fence, worker, claimed_at, timeout_ms, attempt, max_attempts, priority, crashes,
-    state, queue, kind, key, payload, metadata, note, errors, result
-)
-select gone.id, clock_timestamp(), gone.run_at, gone.enqueued_at, gone.fence, gone.holder, gone.claimed_at,
-    gone.timeout_ms, gone.attempt, gone.max_attempts, gone.priority, gone.crashes, gone.state, gone.queue, gone.kind,
-    gone.key, gone.payload, gone.metadata, gone.note, pitwheel.with_error(gone.errors, gone.error), gone.result::json
-from gone
-returning id
+select gone.id from gone

@@ -16,8 +16,8 @@ pub mod tokio_postgres {
     use crate::enqueue::{self, Enqueued, Enqueuing};
     use crate::error::Error;
     use crate::handler::Context;
-    use crate::job::{History, NewJob};
-    use crate::settle::{COMPLETE, FINISH, Settled};
+    use crate::job::NewJob;
+    use crate::settle::{FINISH, Settled, done_state};
 
     /// Enqueues in the transaction. A duplicate key gives back the live job and does not fail the transaction.
     pub async fn enqueue<T: Into<NewJob>>(
@@ -37,29 +37,16 @@ pub mod tokio_postgres {
     pub async fn complete(transaction: &Transaction<'_>, context: &Context) -> Result<Settled, Error> {
         context.settled_by_handler();
         let claim = context.claim();
-        let (ids, fences, holds) = ([claim.id], [claim.fence], Vec::<i64>::new());
-        let rows = match context.history() {
-            History::FailuresOnly => {
-                let params: crate::db::Params = &[
-                    (&&ids[..], Type::INT8_ARRAY),
-                    (&&fences[..], Type::INT8_ARRAY),
-                    (&holds, Type::INT8_ARRAY),
-                ];
-                transaction.query_typed(COMPLETE, params).await?
-            }
-            History::All => {
-                let nothing = vec![None::<&str>];
-                let params: crate::db::Params = &[
-                    (&&ids[..], Type::INT8_ARRAY),
-                    (&&fences[..], Type::INT8_ARRAY),
-                    (&vec!["done"], Type::TEXT_ARRAY),
-                    (&nothing, Type::TEXT_ARRAY),
-                    (&nothing, Type::TEXT_ARRAY),
-                    (&holds, Type::INT8_ARRAY),
-                ];
-                transaction.query_typed(FINISH, params).await?
-            }
-        };
+        let nothing = vec![None::<&str>];
+        let params: crate::db::Params = &[
+            (&vec![claim.id], Type::INT8_ARRAY),
+            (&vec![claim.fence], Type::INT8_ARRAY),
+            (&vec![done_state(context.history())], Type::TEXT_ARRAY),
+            (&nothing, Type::TEXT_ARRAY),
+            (&nothing, Type::TEXT_ARRAY),
+            (&Vec::<i64>::new(), Type::INT8_ARRAY),
+        ];
+        let rows = transaction.query_typed(FINISH, params).await?;
         Ok(if rows.is_empty() { Settled::Lost } else { Settled::Written })
     }
 }
@@ -72,8 +59,8 @@ pub mod sqlx {
     use crate::enqueue::{Answer, Columns, ENQUEUE, ENQUEUE_KEYED, Enqueued, Enqueuing};
     use crate::error::Error;
     use crate::handler::Context;
-    use crate::job::{History, NewJob};
-    use crate::settle::{COMPLETE, FINISH, Settled};
+    use crate::job::NewJob;
+    use crate::settle::{FINISH, Settled, done_state};
 
     /// Enqueues in the transaction (`&mut *tx`). A duplicate key gives back the live job and does not fail the transaction.
     pub async fn enqueue<T: Into<NewJob>>(
@@ -93,16 +80,16 @@ pub mod sqlx {
     pub async fn complete(transaction: &mut PgConnection, context: &Context) -> Result<Settled, Error> {
         context.settled_by_handler();
         let claim = context.claim();
-        let query = match context.history() {
-            History::FailuresOnly => ::sqlx::query(COMPLETE).bind(vec![claim.id]).bind(vec![claim.fence]),
-            History::All => ::sqlx::query(FINISH)
-                .bind(vec![claim.id])
-                .bind(vec![claim.fence])
-                .bind(vec!["done"])
-                .bind(vec![None::<String>])
-                .bind(vec![None::<String>]),
-        };
-        let rows = query.bind(Vec::<i64>::new()).persistent(false).fetch_all(transaction).await?;
+        let rows = ::sqlx::query(FINISH)
+            .bind(vec![claim.id])
+            .bind(vec![claim.fence])
+            .bind(vec![done_state(context.history())])
+            .bind(vec![None::<&str>])
+            .bind(vec![None::<&str>])
+            .bind(Vec::<i64>::new())
+            .persistent(false)
+            .fetch_all(transaction)
+            .await?;
         Ok(if rows.is_empty() { Settled::Lost } else { Settled::Written })
     }
 

@@ -1,5 +1,6 @@
 //! Taking due jobs: at most what was asked, each by one holder, in the order of priority and time.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio_postgres::types::Type;
@@ -8,6 +9,7 @@ use tokio_postgres::{Client, Row};
 use crate::cursor::{Bounds, Cursor, Position, Snapshot};
 use crate::db::{self, Sql};
 use crate::error::Error;
+use crate::place::Place;
 use crate::settle::{Claim, Ending, Settlement, settle};
 
 const CLAIM: &str = include_str!("../sql/claim.sql");
@@ -36,6 +38,8 @@ pub struct Ask {
 pub struct Claimed {
     /// What every later write must name.
     pub claim: Claim,
+    /// Where its row stands now.
+    pub place: Place,
     /// The batch it came in, whose row goes with its last job.
     pub hold: i64,
     /// Which attempt this is, counted from 1.
@@ -49,9 +53,9 @@ pub struct Claimed {
     /// -9 to 9.
     pub priority: i16,
     /// The queue it came from.
-    pub queue: String,
+    pub queue: Arc<str>,
     /// What picks its handler.
-    pub kind: String,
+    pub kind: Arc<str>,
     /// Its identity, if it has one.
     pub key: Option<String>,
     /// JSON text.
@@ -87,7 +91,8 @@ pub async fn claim(
             ],
         )
         .await?;
-    Ok(rows.iter().map(Claimed::from).collect())
+    let mut names = Names::default();
+    Ok(rows.iter().map(|row| Claimed::read(row, &mut names)).collect())
 }
 
 /// Claims one job that was running when its worker died twice. For a worker that runs nothing else.
@@ -100,7 +105,7 @@ pub async fn claim_alone(
     let params: db::Params =
         &[(&worker, Type::INT8), (&queues, Type::TEXT_ARRAY), (&kinds, Type::TEXT_ARRAY)];
     let rows = db::query(client, CLAIM_ALONE, params).await?;
-    Ok(rows.first().map(Claimed::from))
+    Ok(rows.first().map(|row| Claimed::read(row, &mut Names::default())))
 }
 
 /// Releases what this worker holds without knowing it. A claim that fails may have been committed all the same: then its
@@ -171,9 +176,24 @@ pub(crate) async fn look_back(
     Ok(LookedBack { seen_at: snapshot.seen_at, suspects: first.get("suspects") })
 }
 
-impl From<&Row> for Claimed {
+/// Names that many jobs of one claim share, each kept once.
+#[derive(Default)]
+struct Names(Vec<Arc<str>>);
+
+impl Names {
+    fn shared(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.0.iter().find(|known| ***known == *name) {
+            return known.clone();
+        }
+        let name: Arc<str> = name.into();
+        self.0.push(name.clone());
+        name
+    }
+}
+
+impl Claimed {
     /// By place, in the order that claim.sql and claim_alone.sql share: by name, each of 500 rows would look up 14 names.
-    fn from(row: &Row) -> Claimed {
+    fn read(row: &Row, names: &mut Names) -> Claimed {
         let timeout_ms: Option<i64> = row.get(4);
         Claimed {
             claim: Claim { id: row.get(0), fence: row.get(1) },
@@ -182,12 +202,13 @@ impl From<&Row> for Claimed {
             timeout: timeout_ms.map(|ms| Duration::from_millis(ms.unsigned_abs())),
             run_at: row.get(5),
             priority: row.get(6),
-            queue: row.get(7),
-            kind: row.get(8),
+            queue: names.shared(row.get(7)),
+            kind: names.shared(row.get(8)),
             key: row.get(9),
             payload: row.get(10),
             metadata: row.get(11),
             hold: row.get(12),
+            place: row.get(13),
         }
     }
 }

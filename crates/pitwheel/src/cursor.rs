@@ -91,7 +91,7 @@ impl Cursor {
             self.claimed(&job.queue, job.priority, Position { run_at: job.run_at, id: job.claim.id });
         }
         for ask in asks {
-            if claimed.iter().filter(|job| job.queue == ask.queue).count() < ask.slots {
+            if claimed.iter().filter(|job| *job.queue == *ask.queue).count() < ask.slots {
                 self.ran_dry(&ask.queue, now);
             }
         }

@@ -17,6 +17,7 @@ use crate::claim::Claimed;
 use crate::client::Pitwheel;
 use crate::error::Error;
 use crate::job::{History, Job};
+use crate::place::Place;
 use crate::settle::{Cause, Claim, Failure, Outcome, Verdict};
 
 type Running = Pin<Box<dyn Future<Output = Outcome> + Send>>;
@@ -31,7 +32,7 @@ pub(crate) struct Handler {
 /// The handlers of a worker, by kind.
 #[derive(Default)]
 pub(crate) struct Handlers {
-    by_kind: HashMap<&'static str, Handler>,
+    by_kind: HashMap<&'static str, Arc<Handler>>,
 }
 
 impl Handlers {
@@ -48,14 +49,15 @@ impl Handlers {
             Ok(job) => run(handler(job, context)),
             Err(error) => mismatch(&error),
         };
-        match self.by_kind.insert(J::KIND, Handler { call: Box::new(call), history: J::HISTORY }) {
+        let handler = Handler { call: Box::new(call), history: J::HISTORY };
+        match self.by_kind.insert(J::KIND, Arc::new(handler)) {
             None => Ok(()),
             Some(_) => Err(Error::Invalid(format!("kind `{}` has two handlers", J::KIND))),
         }
     }
 
-    pub(crate) fn get(&self, kind: &str) -> Option<&Handler> {
-        self.by_kind.get(kind)
+    pub(crate) fn get(&self, kind: &str) -> Option<Arc<Handler>> {
+        self.by_kind.get(kind).cloned()
     }
 
     pub(crate) fn kinds(&self) -> Vec<String> {
@@ -118,7 +120,7 @@ pub struct Context {
 }
 
 struct Inner {
-    pitwheel: Pitwheel,
+    pitwheel: Arc<Pitwheel>,
     job: Claimed,
     history: History,
     /// To be stopped, and its waker: because somebody asked for it, or because the claim was lost.
@@ -130,7 +132,7 @@ struct Inner {
 }
 
 impl Context {
-    pub(crate) fn new(pitwheel: Pitwheel, job: Claimed, history: History) -> Context {
+    pub(crate) fn new(pitwheel: Arc<Pitwheel>, job: Claimed, history: History) -> Context {
         Context {
             inner: Arc::new(Inner {
                 pitwheel,
@@ -236,6 +238,10 @@ impl Context {
 
     pub(crate) fn was_settled_by_handler(&self) -> bool {
         self.inner.settled_by_handler.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        self.inner.job.place
     }
 
     pub(crate) fn history(&self) -> History {

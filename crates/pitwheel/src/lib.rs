@@ -53,6 +53,7 @@ mod job;
 mod lease;
 mod migrate;
 mod payload;
+mod place;
 mod settle;
 mod sweep;
 mod worker;
@@ -77,6 +78,7 @@ pub mod engine {
     pub use crate::db::{Pool, Sql};
     pub use crate::lease::{register, renew, retire, wanted_stopped};
     pub use crate::migrate::{LOCK as MIGRATION_LOCK, MIGRATIONS};
+    pub use crate::place::Place;
     pub use crate::settle::{Ending, Settlement, settle};
     pub use crate::sweep::{Swept, sweep, take_back};
 }

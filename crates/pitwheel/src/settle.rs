@@ -11,8 +11,10 @@ use crate::enqueue::millis;
 use crate::error::Error;
 use crate::job::{History, to_json};
 use crate::payload;
+use crate::place::Place;
 
-pub(crate) const COMPLETE: &str = include_str!("../sql/complete.sql");
+const COMPLETE: &str = include_str!("../sql/complete.sql");
+const DONE: &str = include_str!("../sql/done.sql");
 pub(crate) const FINISH: &str = include_str!("../sql/finish.sql");
 const PUT_BACK: &str = include_str!("../sql/put_back.sql");
 const DROP_HOLDS: &str = include_str!("../sql/drop_holds.sql");
@@ -129,9 +131,14 @@ pub struct Settlement {
 /// The ways a claim ends.
 #[derive(Debug, Clone)]
 pub enum Ending {
-    /// Done, and not remembered.
-    Forgotten,
-    /// Done, dead or cancelled, and moved to the history.
+    /// Done, and remembered if its kind wants that.
+    Done {
+        /// What its kind wants.
+        history: History,
+        /// Where its row stood when it was claimed.
+        place: Option<Place>,
+    },
+    /// Done, dead or cancelled, and moved to the history with an error or a result.
     Finished {
         /// `done`, `dead` or `cancelled`.
         state: &'static str,
@@ -160,10 +167,10 @@ impl Ending {
     }
 
     /// Done; remembered if its kind wants that, or there is a result to keep.
-    pub fn done(history: History, result: Option<String>) -> Ending {
-        match (history, &result) {
-            (History::FailuresOnly, None) => Ending::Forgotten,
-            _ => Ending::Finished { state: "done", error: None, result },
+    pub fn done(history: History, place: Option<Place>, result: Option<String>) -> Ending {
+        match result {
+            None => Ending::Done { history, place },
+            result => Ending::Finished { state: "done", error: None, result },
         }
     }
 
@@ -177,6 +184,7 @@ pub(crate) struct Attempt<'a> {
     pub(crate) number: u32,
     pub(crate) max: u32,
     pub(crate) history: History,
+    pub(crate) place: Option<Place>,
     pub(crate) worker: &'a str,
     /// Somebody asked to cancel it: a failure is then not tried again.
     pub(crate) cancelled: bool,
@@ -185,9 +193,9 @@ pub(crate) struct Attempt<'a> {
 /// How an outcome ends its claim. `random` spreads the backoff.
 pub(crate) fn decide(outcome: Outcome, attempt: &Attempt<'_>, random: f64) -> Ending {
     let (failure, wait) = match outcome {
-        Outcome::Verdict(Verdict::Complete) => return Ending::done(attempt.history, None),
+        Outcome::Verdict(Verdict::Complete) => return Ending::done(attempt.history, attempt.place, None),
         Outcome::Verdict(Verdict::CompleteWith(result)) => {
-            return Ending::done(attempt.history, Some(result));
+            return Ending::done(attempt.history, attempt.place, Some(result));
         }
         Outcome::Verdict(Verdict::Snooze(delay)) => {
             return Ending::Back { delay, uncharged: true, crashed: false, error: None };
@@ -226,70 +234,83 @@ pub async fn settle(client: &impl Sql, batch: &[Settlement], holds: &[i64]) -> R
     let mut order: Vec<usize> = (0..batch.len()).collect();
     order.sort_unstable_by_key(|&at| batch[at].claim.id);
     let mut written = vec![Settled::Lost; batch.len()];
-    let mut finished: Vec<(usize, Ending)> = Vec::new();
-    let mut forgotten: Vec<usize> = Vec::new();
-    let mut back: Vec<usize> = Vec::new();
+    let mut holds = holds;
+    let (mut done, mut forgotten, mut finished, mut back) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for at in order {
-        match &batch[at].ending {
-            Ending::Forgotten => forgotten.push(at),
+        match batch[at].ending {
+            Ending::Done { place: None, .. } | Ending::Finished { .. } => finished.push(at),
+            Ending::Done { history: History::All, .. } => done.push(at),
+            Ending::Done { history: History::FailuresOnly, .. } => forgotten.push(at),
             Ending::Back { .. } => back.push(at),
-            ending @ Ending::Finished { .. } => finished.push((at, ending.clone())),
         }
     }
-    put_back(client, batch, &back, &mut written).await?;
-    // What could not be put back is lost, or somebody asked to cancel it: the fence lets only the second through.
-    for &at in back.iter().filter(|&&at| written[at] == Settled::Lost) {
-        let Ending::Back { error, .. } = &batch[at].ending else {
-            continue;
-        };
-        finished.push((at, Ending::Finished { state: "cancelled", error: error.clone(), result: None }));
+    for (statement, which) in [(DONE, done), (COMPLETE, forgotten)] {
+        if !which.is_empty() {
+            complete(client, statement, batch, &which, std::mem::take(&mut holds), &mut written).await?;
+        }
+        // The row has moved since, with a note or a wish to cancel it; or the claim is lost.
+        finished.extend(which.iter().filter(|&&at| written[at] == Settled::Lost));
     }
-    finished.sort_unstable_by_key(|(at, _)| batch[*at].claim.id);
-    let finish_holds = if forgotten.is_empty() { holds } else { &[] };
-    finish(client, batch, &finished, finish_holds, &mut written).await?;
-    complete(client, batch, &forgotten, holds, &mut written).await?;
-    if finished.is_empty() && forgotten.is_empty() && !holds.is_empty() {
+    if !back.is_empty() {
+        put_back(client, batch, &back, &mut written).await?;
+        // Somebody asked to cancel it; or the claim is lost.
+        finished.extend(back.iter().filter(|&&at| written[at] == Settled::Lost));
+    }
+    if !finished.is_empty() {
+        finished.sort_unstable_by_key(|&at| batch[at].claim.id);
+        finish(client, batch, &finished, std::mem::take(&mut holds), &mut written).await?;
+    }
+    if !holds.is_empty() {
         client.rows(DROP_HOLDS, &[(&holds, Type::INT8_ARRAY)]).await?;
     }
     Ok(written)
 }
 
+/// Completes jobs whose rows are where they were when they were claimed.
 async fn complete(
     client: &impl Sql,
+    statement: &str,
     batch: &[Settlement],
     which: &[usize],
-    holds: &[i64],
+    emptied: &[i64],
     written: &mut [Settled],
 ) -> Result<(), Error> {
-    if which.is_empty() {
-        return Ok(());
-    }
-    let (ids, fences) = claims(batch, which.iter().copied());
-    let params: db::Params =
-        &[(&ids, Type::INT8_ARRAY), (&fences, Type::INT8_ARRAY), (&holds, Type::INT8_ARRAY)];
-    mark(&client.rows(COMPLETE, params).await?, &ids, which.iter().copied(), written);
+    let (ids, fences) = claims(batch, which);
+    let places: Vec<Option<Place>> = which
+        .iter()
+        .map(|&at| match batch[at].ending {
+            Ending::Done { place, .. } => place,
+            _ => None,
+        })
+        .collect();
+    let params: db::Params = &[
+        (&ids, Type::INT8_ARRAY),
+        (&fences, Type::INT8_ARRAY),
+        (&places, Type::TID_ARRAY),
+        (&emptied, Type::INT8_ARRAY),
+    ];
+    mark(&client.rows(statement, params).await?, &ids, which, written);
     Ok(())
 }
 
 async fn finish(
     client: &impl Sql,
     batch: &[Settlement],
-    which: &[(usize, Ending)],
-    holds: &[i64],
+    which: &[usize],
+    emptied: &[i64],
     written: &mut [Settled],
 ) -> Result<(), Error> {
-    if which.is_empty() {
-        return Ok(());
-    }
-    let (ids, fences) = claims(batch, which.iter().map(|(at, _)| *at));
+    let (ids, fences) = claims(batch, which);
     let mut states = Vec::with_capacity(which.len());
     let mut errors = Vec::with_capacity(which.len());
     let mut results = Vec::with_capacity(which.len());
-    for (_, ending) in which {
-        let Ending::Finished { state, error, result } = ending else {
-            continue;
+    for &at in which {
+        let (state, error, result) = match &batch[at].ending {
+            Ending::Done { history, .. } => (done_state(*history), &None, &None),
+            Ending::Finished { state, error, result } => (Some(*state), error, result),
+            Ending::Back { error, .. } => (Some("cancelled"), error, &None),
         };
-        states.push(*state);
+        states.push(state);
         errors.push(error.as_deref());
         results.push(result.as_deref());
     }
@@ -299,10 +320,18 @@ async fn finish(
         (&states, Type::TEXT_ARRAY),
         (&errors, Type::TEXT_ARRAY),
         (&results, Type::TEXT_ARRAY),
-        (&holds, Type::INT8_ARRAY),
+        (&emptied, Type::INT8_ARRAY),
     ];
-    mark(&client.rows(FINISH, params).await?, &ids, which.iter().map(|(at, _)| *at), written);
+    mark(&client.rows(FINISH, params).await?, &ids, which, written);
     Ok(())
+}
+
+/// The state under which finish.sql remembers a job that is done; `None`: not at all.
+pub(crate) fn done_state(history: History) -> Option<&'static str> {
+    match history {
+        History::All => Some("done"),
+        History::FailuresOnly => None,
+    }
 }
 
 async fn put_back(
@@ -311,10 +340,7 @@ async fn put_back(
     which: &[usize],
     written: &mut [Settled],
 ) -> Result<(), Error> {
-    if which.is_empty() {
-        return Ok(());
-    }
-    let (ids, fences) = claims(batch, which.iter().copied());
+    let (ids, fences) = claims(batch, which);
     let mut delays = Vec::with_capacity(which.len());
     let mut uncharged = Vec::with_capacity(which.len());
     let mut crashed = Vec::with_capacity(which.len());
@@ -336,22 +362,16 @@ async fn put_back(
         (&crashed, Type::BOOL_ARRAY),
         (&errors, Type::TEXT_ARRAY),
     ];
-    mark(&client.rows(PUT_BACK, params).await?, &ids, which.iter().copied(), written);
+    mark(&client.rows(PUT_BACK, params).await?, &ids, which, written);
     Ok(())
 }
 
-fn claims(batch: &[Settlement], which: impl Iterator<Item = usize>) -> (Vec<i64>, Vec<i64>) {
-    which.map(|at| (batch[at].claim.id, batch[at].claim.fence)).unzip()
+fn claims(batch: &[Settlement], which: &[usize]) -> (Vec<i64>, Vec<i64>) {
+    which.iter().map(|&at| (batch[at].claim.id, batch[at].claim.fence)).unzip()
 }
 
 /// Marks as written those whose id came back. The ids are sorted, so each is found by halving.
-fn mark(
-    rows: &[tokio_postgres::Row],
-    ids: &[i64],
-    which: impl Iterator<Item = usize>,
-    written: &mut [Settled],
-) {
-    let which: Vec<usize> = which.collect();
+fn mark(rows: &[tokio_postgres::Row], ids: &[i64], which: &[usize], written: &mut [Settled]) {
     for row in rows {
         if let Ok(found) = ids.binary_search(&row.get(0)) {
             written[which[found]] = Settled::Written;

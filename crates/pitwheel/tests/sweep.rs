@@ -157,3 +157,33 @@ async fn a_released_job_keeps_its_attempts_and_gets_a_fresh_time() -> Result<()>
     assert_eq!(db.count(fresh).await?, 1);
     Ok(())
 }
+
+#[tokio::test]
+async fn an_ending_that_goes_to_the_old_place_of_a_row_touches_nobody_else() -> Result<()> {
+    let db = TestDb::new().await?;
+    let client = db.client().await?;
+    db.job().insert().await?;
+    let first = db.claim_one().await?;
+    // Its row is gone, and its place is given to another job that is running under the same fence.
+    client.execute("delete from pitwheel.job where id = $1", &[&first.claim.id]).await?;
+    client.batch_execute("vacuum pitwheel.job").await?;
+    let fill = "insert into pitwheel.job (run_at, enqueued_at, max_attempts, priority, queue, kind, payload, holder, fence)
+        select now(), now(), 1, 0, 'default', 'test', '{}', 1, $1 from generate_series(1, 5000)";
+    client.execute(fill, &[&first.claim.fence]).await?;
+    let there = client.query("select from pitwheel.job where ctid = $1", &[&first.place]).await?;
+    assert_eq!(there.len(), 1, "no job was put in the old place");
+    assert_eq!(db.complete(&first).await?, Settled::Lost);
+    assert_eq!(db.count("select count(*) from pitwheel.job").await?, 5000);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_ending_finds_a_row_that_has_moved() -> Result<()> {
+    let db = TestDb::new().await?;
+    db.job().insert().await?;
+    let job = db.claim_one().await?;
+    db.client().await?.execute("update pitwheel.job set note = 'half', progress = 0.5", &[]).await?;
+    assert_eq!(db.complete(&job).await?, Settled::Written);
+    assert_eq!(db.state(job.claim.id).await?, Some(State::Done));
+    Ok(())
+}

@@ -97,7 +97,7 @@ impl TestDb {
 
     /// Settles the job as done, and remembers it.
     pub async fn complete(&self, job: &Claimed) -> Result<Settled> {
-        self.settle(job, Ending::done(History::All, None)).await
+        self.settle(job, Ending::done(History::All, Some(job.place), None)).await
     }
 
     /// Settles the job as failed: it waits again after the delay.

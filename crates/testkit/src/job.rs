@@ -89,7 +89,7 @@ impl<'a> JobFactory<'a> {
                 (run_at, enqueued_at, kind, queue, key, payload, priority, attempt, max_attempts, crashes)
             values (
                 clock_timestamp() + $1 * interval '1 millisecond', clock_timestamp(),
-                $2, $3, $4, $5::text::json, $6, $7, $8, $9
+                $2, $3, $4, $5::text::json, $6::smallint, $7, $8, $9
             )
             returning id";
         let row = self

@@ -1,7 +1,7 @@
 //! Where a session of an exploration acts: its connection, and the engine's steps on it, answered in a word or two.
 
 use anyhow::{Context as _, Result};
-use pitwheel::engine::{self, Ending, Settlement};
+use pitwheel::engine::{self, Ending, Place, Settlement};
 use pitwheel::{Claim, Context, History, NewJob, Settled, adapter};
 use tokio_postgres::{Client, SimpleQueryMessage};
 
@@ -13,6 +13,8 @@ pub struct Stage {
     pub client: Client,
     /// What was claimed in this schedule.
     pub claims: Vec<Claim>,
+    /// Where the job to be settled stood when this session last looked.
+    pub place: Option<Place>,
 }
 
 impl Stage {
@@ -24,9 +26,16 @@ impl Stage {
         Ok(ids.join(","))
     }
 
+    /// Remembers where the row of a job stands, as a claim does.
+    pub async fn look_up(&mut self, id: i64) -> Result<String> {
+        let row = self.client.query_one("select ctid from pitwheel.job where id = $1", &[&id]).await?;
+        self.place = Some(row.get(0));
+        Ok("seen".to_owned())
+    }
+
     /// Settles as done; says `written` or `lost`.
     pub async fn complete(&self, claim: Claim) -> Result<String> {
-        self.settle(claim, Ending::done(History::All, None)).await
+        self.settle(claim, Ending::done(History::All, self.place, None)).await
     }
 
     /// Settles as failed, to be tried again at once; says `written` or `lost`.

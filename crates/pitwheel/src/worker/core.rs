@@ -14,12 +14,12 @@ use super::{Stats, Worker};
 use crate::claim::{Ask, CLAIM_MAX, Claimed};
 use crate::client::Pitwheel;
 use crate::db::Pool;
-use crate::handler::{Context, Handlers};
+use crate::handler::{Context, Handler, Handlers};
 use crate::hint::Ears;
-use crate::settle::{Attempt, Cause, Claim, Ending, Failure, Outcome, Settlement, decide};
+use crate::settle::{Attempt, Cause, Claim, Ending, Failure, Outcome, Settled, Settlement, decide};
 
 pub(super) struct Core {
-    pub(super) pitwheel: Pitwheel,
+    pub(super) pitwheel: Arc<Pitwheel>,
     pub(super) pool: Pool,
     pub(super) name: String,
     pub(super) queues: Vec<String>,
@@ -81,7 +81,7 @@ impl Core {
         let slots = worker.slots();
         let handlers = std::mem::take(&mut worker.handlers);
         Core {
-            pitwheel: worker.pitwheel,
+            pitwheel: Arc::new(worker.pitwheel),
             pool,
             name: worker.name,
             queues: worker.queues.into_iter().map(|(queue, _)| queue).collect(),
@@ -153,7 +153,7 @@ impl Core {
     pub(super) fn unreserve(&self, asks: &[Ask], claimed: &[Claimed]) {
         let mut table = self.table();
         for ask in asks {
-            let filled = claimed.iter().filter(|job| job.queue == ask.queue).count();
+            let filled = claimed.iter().filter(|job| *job.queue == *ask.queue).count();
             if let Some(slots) = table.slots.iter_mut().find(|slots| slots.queue == ask.queue) {
                 slots.free += ask.slots.saturating_sub(filled);
             }
@@ -177,10 +177,11 @@ impl Core {
         let mut table = self.table();
         table.running.reserve(jobs.len());
         for job in jobs {
-            let history = self.handlers.get(&job.kind).map_or(crate::History::All, |handler| handler.history);
+            let handler = self.handlers.get(&job.kind);
+            let history = handler.as_ref().map_or(crate::History::All, |handler| handler.history);
             let (claim, hold) = (job.claim, job.hold);
             let context = Context::new(self.pitwheel.clone(), job, history);
-            let task = tokio::spawn(run_one(self.clone(), context.clone())).abort_handle();
+            let task = tokio::spawn(run_one(self.clone(), handler, context.clone())).abort_handle();
             *table.holds.entry(hold).or_default() += 1;
             table.running.insert(claim, Running { context, hold, task });
         }
@@ -188,18 +189,33 @@ impl Core {
 
     /// Takes settled jobs off the table and frees their slots. Only now, since a slot whose ending is not written yet
     /// would let the worker hold more than it has slots for.
-    pub(super) fn settled(&self, settled: &[(Claim, bool)]) {
+    /// A job that its handler settled in a transaction of its own is not lost when ours finds it gone.
+    pub(super) fn settled(&self, batch: &[Settlement], answers: &[Settled]) {
+        let (mut settled, mut lost) = (0, 0);
         let mut table = self.table();
-        for (claim, written) in settled {
-            let counter = if *written { &self.settled } else { &self.lost };
-            counter.fetch_add(1, Ordering::Relaxed);
-            let Some(running) = table.running.remove(claim) else { continue };
+        for (Settlement { claim, .. }, answer) in batch.iter().zip(answers) {
+            let running = table.running.remove(claim);
+            let by_handler = running.as_ref().is_some_and(|running| running.context.was_settled_by_handler());
+            if *answer == Settled::Written || by_handler {
+                settled += 1;
+            } else {
+                lost += 1;
+                tracing::warn!(
+                    job.id = claim.id,
+                    job.fence = claim.fence,
+                    worker = self.name,
+                    "lost: the job was given to another worker while it ran here"
+                );
+            }
+            let Some(running) = running else { continue };
             if let Some(slots) = table.slots.iter_mut().find(|slots| slots.queue == running.context.queue()) {
                 slots.free += 1;
             }
             table.count_off(running.hold);
         }
         drop(table);
+        self.settled.fetch_add(settled, Ordering::Relaxed);
+        self.lost.fetch_add(lost, Ordering::Relaxed);
         self.freed.notify_one();
     }
 
@@ -212,11 +228,6 @@ impl Core {
     /// The holds this worker knows of.
     pub(super) fn known_holds(&self) -> Vec<i64> {
         self.table().holds.keys().copied().collect()
-    }
-
-    /// Whether the handler of this claim wrote its own completion.
-    pub(super) fn settled_by_handler(&self, claim: &Claim) -> bool {
-        self.table().running.get(claim).is_some_and(|running| running.context.was_settled_by_handler())
     }
 
     /// What handlers said about their progress since the last time.
@@ -274,9 +285,9 @@ impl Core {
 }
 
 /// One attempt, from its handler's first line to its place in the settle queue.
-async fn run_one(core: Arc<Core>, context: Context) {
+async fn run_one(core: Arc<Core>, handler: Option<Arc<Handler>>, context: Context) {
     let claim = context.claim();
-    let Some(handler) = core.handlers.get(context.kind()) else {
+    let Some(handler) = handler else {
         return core.settle_queue.push(Settlement { claim, ending: Ending::released() });
     };
     let outcome = handler.run(&context).await;
@@ -284,6 +295,7 @@ async fn run_one(core: Arc<Core>, context: Context) {
         number: context.attempt(),
         max: context.max_attempts(),
         history: context.history(),
+        place: Some(context.place()),
         worker: &core.name,
         cancelled: context.cancel_requested(),
     };

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::claimer::Trouble;
 use super::core::Core;
 use crate::error::Error;
-use crate::settle::{Settled, Settlement, settle};
+use crate::settle::{Settlement, settle};
 
 /// Endings per statement.
 const BATCH_MAX: usize = 1000;
@@ -105,7 +105,7 @@ async fn write(core: &Core, batch: Vec<Settlement>) {
         match core.pool.run(async |client| settle(&*client, &part, holds).await).await {
             Ok(settled) => {
                 trouble.over();
-                done(core, &part, &settled);
+                core.settled(&part, &settled);
             }
             Err(error) if error.is_transient() || part.len() == 1 => {
                 tracing::warn!(%error, worker = core.name, jobs = part.len(), "cannot settle, will try again");
@@ -120,23 +120,6 @@ async fn write(core: &Core, batch: Vec<Settlement>) {
             }
         }
     }
-}
-
-fn done(core: &Core, part: &[Settlement], settled: &[Settled]) {
-    let mut answers = Vec::with_capacity(part.len());
-    for (settlement, settled) in part.iter().zip(settled) {
-        let ended = *settled == Settled::Written || core.settled_by_handler(&settlement.claim);
-        answers.push((settlement.claim, ended));
-        if !ended {
-            tracing::warn!(
-                job.id = settlement.claim.id,
-                job.fence = settlement.claim.fence,
-                worker = core.name,
-                "lost: the job was given to another worker while it ran here"
-            );
-        }
-    }
-    core.settled(&answers);
 }
 
 fn released(part: Vec<Settlement>, error: &Error) -> Vec<Settlement> {

@@ -5,7 +5,17 @@ use pitwheel_testkit::{Explorer, Run, Session, Stage, TestDb};
 
 use crate::{FIRST, cancels, sweeps, sweeps_by_statement};
 
+/// By the place the row had at first, as a worker does.
 fn completes() -> Session {
+    Session::new("a")
+        .step("look", async |stage: &mut Stage| stage.look_up(FIRST.id).await)
+        .sql("begin")
+        .step("settle", async |stage: &mut Stage| stage.complete(FIRST).await)
+        .sql("commit")
+}
+
+/// By its id, as it is done when the row has moved.
+fn completes_by_id() -> Session {
     Session::transaction("a", "settle", async |stage: &mut Stage| stage.complete(FIRST).await)
 }
 
@@ -38,6 +48,7 @@ async fn a_settle_and_a_sweep_never_both_write() -> Result<()> {
     right.never(both);
     right.sometimes(|run| run.said("a.settle") == "written");
     right.sometimes(|run| run.said("a.settle") == "lost");
+    start("complete by id × sweep").session(completes_by_id()).session(sweeps()).explore().await?.never(both);
     start("complete × sweep by statement")
         .session(completes())
         .session(sweeps_by_statement())
@@ -163,6 +174,12 @@ async fn a_job_that_completes_is_done_whoever_cancels_it() -> Result<()> {
     right.never(torn);
     right.sometimes(|run| run.said("c.cancel") == "requested");
     right.sometimes(|run| run.said("c.cancel").is_empty());
+    start("cancel × complete by id")
+        .session(cancels())
+        .session(completes_by_id())
+        .explore()
+        .await?
+        .never(torn);
 
     // Remembers the job as cancelled, then removes it.
     let two_statements = Session::new("c")
