@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio_postgres::types::Type;
 
 use crate::control::{self, Cancelled};
-use crate::db::{self, Pool};
+use crate::db::{self, Pool, Sql};
 use crate::enqueue::{self, Enqueued, Enqueuing};
 use crate::error::Error;
 use crate::hint::{self, Hints};
@@ -85,6 +85,8 @@ impl Pitwheel {
         let mut enqueuing = Enqueuing::new(&jobs)?;
         while let Some(columns) = enqueuing.next()? {
             let due = due_queues(&columns);
+            let (sql, types) = enqueue::statement(&columns);
+            client.ready(sql, types).await?;
             // Sent behind the insert on the same connection, so it is committed after it and costs no wait of its own.
             let hints = async {
                 for queue in &due {
@@ -102,7 +104,7 @@ impl Pitwheel {
     /// Tells idle workers that a queue has jobs, after you committed an enqueue of your own transaction. Optional: without
     /// it they are found at the next poll.
     pub async fn hint(&self, queue: &str) -> Result<(), Error> {
-        self.hints.due(&*self.pool.get().await?, queue).await
+        self.hints.due(&self.pool.get().await?, queue).await
     }
 
     /// Cancels a job: at once when it waits, by asking its handler when it runs.

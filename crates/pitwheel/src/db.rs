@@ -10,7 +10,7 @@ use deadpool_postgres::{Manager, ManagerConfig, Object, QueueMode, RecyclingMeth
 use tokio::sync::OnceCell;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Config, NoTls, Row};
+use tokio_postgres::{Client, Config, NoTls, Row, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::error::{DatabaseError, Error};
@@ -23,6 +23,11 @@ const STATEMENT_MAX: Duration = Duration::from_secs(30);
 /// A peer that vanished without a word is noticed after about this long.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
+/// Plans are made once: one for the parameters at hand is never better here, and Postgres would make it at every batch. So
+/// they must not read the whole table because it happened to be small when they were made. Where there is no other way (a
+/// table of one row) that looks dear enough to be compiled, which would take longer than all the rest.
+const PLANS: &str = "set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set jit = off";
+
 /// A statement's parameters, each with its type.
 pub(crate) type Params<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
 
@@ -30,12 +35,19 @@ pub(crate) type Params<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
 pub trait Sql: Sync {
     /// The rows of one statement.
     fn rows(&self, sql: &str, params: Params<'_>) -> impl Future<Output = Result<Vec<Row>, Error>> + Send;
+
+    /// Makes sure that the statement goes out the moment its rows are asked for.
+    fn ready(&self, sql: &str, types: &[Type]) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
 /// Unnamed, in one round trip: it needs nothing of the session, so it passes through PgBouncer in transaction mode.
 impl Sql for Client {
     async fn rows(&self, sql: &str, params: Params<'_>) -> Result<Vec<Row>, Error> {
         Ok(self.query_typed(sql, params).await?)
+    }
+
+    async fn ready(&self, _: &str, _: &[Type]) -> Result<(), Error> {
+        Ok(())
     }
 }
 
@@ -53,9 +65,25 @@ impl Sql for Session {
             return Client::rows(self, sql, params).await;
         }
         let types: Vec<Type> = params.iter().map(|(_, kind)| kind.clone()).collect();
-        let statement = self.connection.prepare_typed_cached(sql, &types).await?;
+        let statement = self.prepared(sql, &types).await?;
         let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
         Ok(self.connection.query(&statement, &values).await?)
+    }
+
+    async fn ready(&self, sql: &str, types: &[Type]) -> Result<(), Error> {
+        if self.direct {
+            self.prepared(sql, types).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Session {
+    async fn prepared(&self, sql: &str, types: &[Type]) -> Result<Statement, Error> {
+        if self.connection.statement_cache.size() == 0 {
+            self.connection.batch_execute(PLANS).await?;
+        }
+        Ok(self.connection.prepare_typed_cached(sql, types).await?)
     }
 }
 

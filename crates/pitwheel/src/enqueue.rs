@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
 use crate::db::Sql;
 use crate::error::Error;
@@ -120,24 +120,43 @@ impl<'a> Enqueuing<'a> {
     }
 }
 
+/// The parameters' types. Only the statement for keys takes the last one.
+const TYPES: [Type; 10] = [
+    Type::TEXT_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT2_ARRAY,
+    Type::INT4_ARRAY,
+    Type::INT8_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::TEXT_ARRAY,
+];
+
+/// The statement for this batch, and its parameters' types.
+pub(crate) fn statement(columns: &Columns<'_>) -> (&'static str, &'static [Type]) {
+    const KEYED: &[Type] = &TYPES;
+    if columns.keyed() { (ENQUEUE_KEYED, KEYED) } else { (ENQUEUE, &KEYED[..TYPES.len() - 1]) }
+}
+
 /// One batch, on a connection of the engine's own driver.
 pub(crate) async fn send(client: &impl Sql, columns: Columns<'_>) -> Result<Vec<Answer>, Error> {
-    let keyed = columns.keyed();
-    let mut params: Vec<(&(dyn tokio_postgres::types::ToSql + Sync), Type)> = vec![
-        (&columns.kinds, Type::TEXT_ARRAY),
-        (&columns.payloads, Type::TEXT_ARRAY),
-        (&columns.queues, Type::TEXT_ARRAY),
-        (&columns.delays_ms, Type::INT8_ARRAY),
-        (&columns.run_ats_us, Type::INT8_ARRAY),
-        (&columns.priorities, Type::INT2_ARRAY),
-        (&columns.max_attempts, Type::INT4_ARRAY),
-        (&columns.timeouts_ms, Type::INT8_ARRAY),
-        (&columns.metadata, Type::TEXT_ARRAY),
+    let values: [&(dyn ToSql + Sync); TYPES.len()] = [
+        &columns.kinds,
+        &columns.payloads,
+        &columns.queues,
+        &columns.delays_ms,
+        &columns.run_ats_us,
+        &columns.priorities,
+        &columns.max_attempts,
+        &columns.timeouts_ms,
+        &columns.metadata,
+        &columns.keys,
     ];
-    if keyed {
-        params.push((&columns.keys, Type::TEXT_ARRAY));
-    }
-    let rows = client.rows(if keyed { ENQUEUE_KEYED } else { ENQUEUE }, &params).await?;
+    let (sql, types) = statement(&columns);
+    let params: Vec<_> = values.into_iter().zip(types.iter().cloned()).collect();
+    let rows = client.rows(sql, &params).await?;
     Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
 }
 
