@@ -90,10 +90,7 @@ impl Running {
     pub(crate) fn start(pitwheel: &Pitwheel) -> Running {
         let done = Arc::new(AtomicU64::new(0));
         let (stop, stopped) = oneshot::channel();
-        let worker = Worker::new(pitwheel)
-            .queue("default", SLOTS)
-            .handle(counter::<Mail>(done.clone()))
-            .handle(counter::<QuietMail>(done.clone()));
+        let worker = handling(Worker::new(pitwheel).queue("default", SLOTS), &done);
         let task = tokio::spawn(worker.run(async {
             let _ = stopped.await;
         }));
@@ -114,6 +111,11 @@ impl Running {
         let _ = self.stop.send(());
         Ok(self.task.await??)
     }
+}
+
+/// A worker with handlers that only count.
+pub(crate) fn handling(worker: Worker, done: &Arc<AtomicU64>) -> Worker {
+    worker.handle(counter::<Mail>(done.clone())).handle(counter::<QuietMail>(done.clone()))
 }
 
 fn counter<J>(done: Arc<AtomicU64>) -> impl Fn(J, Context) -> std::future::Ready<Result<(), String>> {

@@ -18,14 +18,25 @@ use pitwheel_devdb::{Options, Server};
 use crate::report::Row;
 
 /// All but the last, which is for choosing a driver, make up the whole.
-const CASES: [&str; 10] =
-    ["drain", "end_to_end", "backlog", "in_flight", "pinned", "late", "latency", "idle", "memory", "driver"];
+const CASES: [&str; 11] = [
+    "drain",
+    "end_to_end",
+    "backlog",
+    "in_flight",
+    "pinned",
+    "late",
+    "latency",
+    "idle",
+    "memory",
+    "remote",
+    "driver",
+];
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let chosen = env::args().nth(1);
-    if let (Some("worker-process"), Some(url)) = (chosen.as_deref(), env::args().nth(2)) {
-        return cases::worker_process(&url).await;
+    if let (Some(part), Some(url)) = (chosen.as_deref(), env::args().nth(2)) {
+        return cases::process(part, &url).await;
     }
     let cases = match chosen.as_deref() {
         None | Some("") => CASES[..CASES.len() - 1].to_vec(),
@@ -58,6 +69,7 @@ async fn measure(case: &str, url: &str) -> Result<Vec<Row>> {
         "latency" => cases::latency(url).await,
         "idle" => cases::idle(url).await,
         "memory" => cases::memory(url).await,
+        "remote" => cases::remote(url).await,
         "driver" => driver::driver(url).await,
         _ => bail!("no case `{case}`: choose one of `{}`", CASES.join("`, `")),
     }

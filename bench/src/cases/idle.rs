@@ -47,11 +47,17 @@ pub(crate) async fn memory(url: &str) -> Result<Vec<Row>> {
     Ok(vec![Row::new("memory of a worker process at 1,000,000 backlog", kib / 1024.0, "MiB").at_most(100.0)])
 }
 
-/// The other side of `memory`: works until its standard input ends.
-pub(crate) async fn worker_process(url: &str) -> Result<()> {
-    let pitwheel = Pitwheel::connect(url).await?;
-    let running = Running::start(&pitwheel);
-    tokio::io::stdin().read_to_end(&mut Vec::new()).await?;
-    running.stop().await?;
-    Ok(())
+/// The other side of a case that needs processes of their own: each works until its standard input ends.
+pub(crate) async fn process(part: &str, url: &str) -> Result<()> {
+    match part {
+        "worker-process" => {
+            let pitwheel = Pitwheel::connect(url).await?;
+            let running = Running::start(&pitwheel);
+            tokio::io::stdin().read_to_end(&mut Vec::new()).await?;
+            running.stop().await.map(drop)
+        }
+        "serve-process" => super::remote::serve(url).await,
+        "remote-process" => super::remote::work(url).await,
+        _ => anyhow::bail!("no part `{part}`"),
+    }
 }

@@ -9,6 +9,7 @@ use crate::jobs::JobsCommand;
 use crate::migrate::MigrateCommand;
 use crate::output::Output;
 use crate::queues::QueuesCommand;
+use crate::serve::ServeArgs;
 
 /// Turns the Postgres you already run into your work engine.
 ///
@@ -94,6 +95,15 @@ pub(crate) enum Command {
     ///   pitwheel queues list
     #[command(subcommand, verbatim_doc_comment)]
     Queues(QueuesCommand),
+
+    /// Give jobs to workers in any language, over gRPC.
+    ///
+    /// Any number of these may run beside each other on one database; a worker may use any of them.
+    ///
+    /// Example:
+    ///   pitwheel serve --listen 127.0.0.1:7475
+    #[command(verbatim_doc_comment)]
+    Serve(ServeArgs),
 
     /// See the engine survive: 10,000 jobs, two workers, one of them killed half-way.
     ///

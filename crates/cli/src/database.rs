@@ -48,8 +48,13 @@ pub(crate) async fn connect_migrated(database: &Database) -> anyhow::Result<Pitw
 
 /// A handle on whatever schema there is.
 pub(crate) async fn connect(database: &Database) -> anyhow::Result<Pitwheel> {
+    connect_with(database, CONNECTIONS).await
+}
+
+/// The same, with connections for more than one thing at a time.
+pub(crate) async fn connect_with(database: &Database, connections: usize) -> anyhow::Result<Pitwheel> {
     let mut options = Options::default();
-    options.connections = CONNECTIONS;
+    options.connections = connections;
     options.application = "pitwheel-cli".to_owned();
     let connected = Pitwheel::connect_with(&database.url, options).await;
     connected.map_err(|error| match error {

@@ -12,6 +12,7 @@ mod json;
 mod migrate;
 mod output;
 mod queues;
+mod serve;
 mod settings;
 mod signals;
 mod table;
@@ -44,6 +45,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Migrate(command) => migrate::run(&command, &settings).await,
         Command::Jobs(command) => jobs::run(command, &settings).await,
         Command::Queues(command) => queues::run(command, &settings).await,
+        Command::Serve(args) => serve::run(args, &settings).await,
         Command::Demo(args) => demo::run(args, &settings).await,
         Command::DemoWorker(args) => demo_worker::run(args, &settings).await,
     }

@@ -1,5 +1,6 @@
 //! Taking due jobs: at most what was asked, each by one holder, in the order of priority and time.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -13,12 +14,13 @@ use crate::place::Place;
 use crate::settle::{Claim, Ending, Settlement, settle};
 
 const CLAIM: &str = include_str!("../sql/claim.sql");
+const DEAL: &str = include_str!("../sql/deal.sql");
 const CLAIM_ALONE: &str = include_str!("../sql/claim_alone.sql");
 const LOOK_BACK: &str = include_str!("../sql/look_back.sql");
 const UNKNOWN_HOLDS: &str = include_str!("../sql/unknown_holds.sql");
 
 /// Jobs per claim. A hold keeps their ids in one row, inside its page; larger batches gained nothing measurable.
-pub(crate) const CLAIM_MAX: usize = 500;
+pub const CLAIM_MAX: usize = 500;
 /// A job that was running when its worker died this often runs alone from then on. Once is benefit of the doubt: machines
 /// die more often than jobs kill them, and running all their jobs one by one would be worse than the crash.
 /// The statements and the index job_suspect carry the same number.
@@ -38,6 +40,8 @@ pub struct Ask {
 pub struct Claimed {
     /// What every later write must name.
     pub claim: Claim,
+    /// The worker it is claimed for.
+    pub holder: i64,
     /// Where its row stands now.
     pub place: Place,
     /// The batch it came in, whose row goes with its last job.
@@ -92,7 +96,47 @@ pub async fn claim(
         )
         .await?;
     let mut names = Names::default();
-    Ok(rows.iter().map(|row| Claimed::read(row, &mut names)).collect())
+    Ok(rows.iter().map(|row| Claimed::read(row, worker, row.get(13), &mut names)).collect())
+}
+
+/// Claims for many workers: one job for each of the hands held out, at most [`CLAIM_MAX`], in their order. Who got which is
+/// said with each job. Tell the cursor afterwards.
+///
+/// Not safe to cancel, like [`claim`].
+pub async fn deal(
+    client: &impl Sql,
+    hands: &[i64],
+    queues: &[String],
+    kinds: &[String],
+    bounds: &Bounds,
+) -> Result<Vec<Claimed>, Error> {
+    let mut workers = hands.to_vec();
+    workers.sort_unstable();
+    workers.dedup();
+    let params: db::Params = &[
+        (&hands, Type::INT8_ARRAY),
+        (&workers, Type::INT8_ARRAY),
+        (&queues, Type::TEXT_ARRAY),
+        (&bounds.queues, Type::TEXT_ARRAY),
+        (&bounds.priorities, Type::INT2_ARRAY),
+        (&bounds.run_ats, Type::TIMESTAMPTZ_ARRAY),
+        (&bounds.ids, Type::INT8_ARRAY),
+        (&kinds, Type::TEXT_ARRAY),
+    ];
+    let rows = client.rows(DEAL, params).await?;
+    let mut holds = HashMap::new();
+    for row in &rows {
+        let made: (Option<Vec<i64>>, Option<Vec<i64>>) = (row.get(14), row.get(15));
+        if let (Some(workers), Some(ids)) = made {
+            holds.extend(workers.into_iter().zip(ids));
+        }
+    }
+    let mut names = Names::default();
+    let read = rows.iter().map(|row| {
+        let worker: i64 = row.get(13);
+        Claimed::read(row, worker, holds.get(&worker).copied().unwrap_or_default(), &mut names)
+    });
+    Ok(read.collect())
 }
 
 /// Claims one job that was running when its worker died twice. For a worker that runs nothing else.
@@ -105,16 +149,12 @@ pub async fn claim_alone(
     let params: db::Params =
         &[(&worker, Type::INT8), (&queues, Type::TEXT_ARRAY), (&kinds, Type::TEXT_ARRAY)];
     let rows = db::query(client, CLAIM_ALONE, params).await?;
-    Ok(rows.first().map(|row| Claimed::read(row, &mut Names::default())))
+    Ok(rows.first().map(|row| Claimed::read(row, worker, row.get(13), &mut Names::default())))
 }
 
 /// Releases what this worker holds without knowing it. A claim that fails may have been committed all the same: then its
 /// jobs would be held, by a worker that lives and does not run them, for ever. Returns how many jobs were released.
-pub(crate) async fn release_unknown(
-    client: &impl Sql,
-    worker: i64,
-    known_holds: &[i64],
-) -> Result<usize, Error> {
+pub async fn release_unknown(client: &impl Sql, worker: i64, known_holds: &[i64]) -> Result<usize, Error> {
     let params: db::Params = &[(&worker, Type::INT8), (&known_holds, Type::INT8_ARRAY)];
     let rows = client.rows(UNKNOWN_HOLDS, params).await?;
     let mut holds: Vec<i64> = rows.iter().map(|row| row.get("hold")).collect();
@@ -132,19 +172,15 @@ pub(crate) async fn release_unknown(
 }
 
 /// What a look back tells beyond the cursor.
-pub(crate) struct LookedBack {
+pub struct LookedBack {
     /// The database's clock.
-    pub(crate) seen_at: SystemTime,
+    pub seen_at: SystemTime,
     /// Whether a job waits that must run alone.
-    pub(crate) suspects: bool,
+    pub suspects: bool,
 }
 
 /// Looks for jobs that appeared where claims no longer read, and lets the next claim start there.
-pub(crate) async fn look_back(
-    client: &Client,
-    kinds: &[String],
-    cursor: &mut Cursor,
-) -> Result<LookedBack, Error> {
+pub async fn look_back(client: &Client, kinds: &[String], cursor: &mut Cursor) -> Result<LookedBack, Error> {
     let (floors, bounds) = (cursor.floors(), cursor.bounds());
     let rows = db::query(
         client,
@@ -192,8 +228,8 @@ impl Names {
 }
 
 impl Claimed {
-    /// By place, in the order that claim.sql and claim_alone.sql share: by name, each of 500 rows would look up 14 names.
-    fn read(row: &Row, names: &mut Names) -> Claimed {
+    /// By place, in the order that the statements share: by name, each of 500 rows would look up 14 names.
+    fn read(row: &Row, holder: i64, hold: i64, names: &mut Names) -> Claimed {
         let timeout_ms: Option<i64> = row.get(4);
         Claimed {
             claim: Claim { id: row.get(0), fence: row.get(1) },
@@ -207,8 +243,9 @@ impl Claimed {
             key: row.get(9),
             payload: row.get(10),
             metadata: row.get(11),
-            hold: row.get(12),
-            place: row.get(13),
+            place: row.get(12),
+            holder,
+            hold,
         }
     }
 }

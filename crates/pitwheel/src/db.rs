@@ -13,6 +13,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, NoTls, Row, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use crate::client::Pitwheel;
 use crate::error::{DatabaseError, Error};
 
 /// A connection attempt that takes longer is given up.
@@ -147,7 +148,7 @@ impl Pool {
 
     /// Runs one engine step on a connection of its own. A step that does not answer in time loses its connection, so that
     /// a late answer cannot reach the next one.
-    pub(crate) async fn run<T, F>(&self, step: impl FnOnce(Arc<Session>) -> F) -> Result<T, Error>
+    pub async fn run<T, F>(&self, step: impl FnOnce(Arc<Session>) -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,
     {
@@ -165,6 +166,11 @@ impl Pool {
     pub(crate) fn config(&self) -> &Config {
         &self.config
     }
+}
+
+/// Connections of their own to the database of a handle.
+pub fn pool_of(pitwheel: &Pitwheel, size: usize) -> Result<Pool, Error> {
+    pitwheel.pool.sibling(size)
 }
 
 fn no_answer() -> Error {

@@ -14,9 +14,10 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
 use crate::claim::Claimed;
-use crate::client::Pitwheel;
+use crate::door::Door;
+use crate::enqueue::Enqueued;
 use crate::error::Error;
-use crate::job::{History, Job};
+use crate::job::{History, Job, NewJob};
 use crate::place::Place;
 use crate::settle::{Cause, Claim, Failure, Outcome, Verdict};
 
@@ -120,7 +121,7 @@ pub struct Context {
 }
 
 struct Inner {
-    pitwheel: Arc<Pitwheel>,
+    door: Arc<Door>,
     job: Claimed,
     history: History,
     /// To be stopped, and its waker: because somebody asked for it, or because the claim was lost.
@@ -132,10 +133,10 @@ struct Inner {
 }
 
 impl Context {
-    pub(crate) fn new(pitwheel: Arc<Pitwheel>, job: Claimed, history: History) -> Context {
+    pub(crate) fn new(door: Arc<Door>, job: Claimed, history: History) -> Context {
         Context {
             inner: Arc::new(Inner {
-                pitwheel,
+                door,
                 job,
                 history,
                 cancelled: AtomicBool::new(false),
@@ -187,9 +188,18 @@ impl Context {
         self.inner.job.metadata.as_deref().and_then(|json| serde_json::from_str(json).ok())
     }
 
-    /// To enqueue further jobs.
-    pub fn pitwheel(&self) -> &Pitwheel {
-        &self.inner.pitwheel
+    /// Enqueues a further job, like [`Pitwheel::enqueue`](crate::Pitwheel::enqueue).
+    pub async fn enqueue(&self, job: impl Into<NewJob>) -> Result<Enqueued, Error> {
+        let enqueued = self.enqueue_many([job]).await?;
+        enqueued.first().copied().ok_or_else(|| Error::Invalid("no answer for the job".into()))
+    }
+
+    /// Enqueues further jobs, like [`Pitwheel::enqueue_many`](crate::Pitwheel::enqueue_many).
+    pub async fn enqueue_many<T: Into<NewJob>>(
+        &self,
+        jobs: impl IntoIterator<Item = T>,
+    ) -> Result<Vec<Enqueued>, Error> {
+        self.inner.door.enqueue(jobs.into_iter().map(Into::into).collect()).await
     }
 
     /// Returns once somebody asked to cancel this job, or its claim was lost. What the handler returns afterwards decides:

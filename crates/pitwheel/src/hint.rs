@@ -11,9 +11,9 @@ use futures_util::stream::poll_fn;
 use tokio::sync::Notify;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::types::Type;
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls};
+use tokio_postgres::{AsyncMessage, Client, Connection, NoTls};
 
-use crate::db::{self, Sql};
+use crate::db::{self, Pool, Sql};
 use crate::error::Error;
 
 const CHANNEL: &str = "pitwheel";
@@ -64,15 +64,20 @@ async fn send(client: &impl Sql, word: &str) -> Result<(), Error> {
     Ok(())
 }
 
+/// Hears of a queue, or of any.
+pub type OnDue = dyn Fn(Option<&str>) + Send + Sync;
+
 /// Who is woken by what.
-pub(crate) struct Ears {
-    pub(crate) queues: Vec<String>,
-    pub(crate) due: Arc<Notify>,
-    pub(crate) cancel: Arc<Notify>,
+pub struct Ears {
+    /// Called when something may be due in this queue, or in any.
+    pub due: Box<OnDue>,
+    /// Somebody may want a running job stopped.
+    pub cancel: Arc<Notify>,
 }
 
 /// Listens until dropped, connecting again whenever the connection breaks.
-pub(crate) async fn listen(config: Config, ears: Ears) {
+pub async fn listen(pool: &Pool, ears: Ears) {
+    let config = pool.config();
     loop {
         let ended = match config.get_ssl_mode() {
             SslMode::Require => match db::tls() {
@@ -98,7 +103,7 @@ pub(crate) async fn listen(config: Config, ears: Ears) {
             Err(error) => tracing::debug!(%error, "the listener lost its connection"),
         }
         // What was hinted at meanwhile went unheard.
-        ears.due.notify_one();
+        (ears.due)(None);
         tokio::time::sleep(RECONNECT.mul_f64(0.5 + fastrand::f64())).await;
     }
 }
@@ -146,7 +151,7 @@ where
 impl Ears {
     fn wake(&self, word: &str) {
         match word.split_once(' ') {
-            Some(("due", queue)) if self.queues.iter().any(|ours| ours == queue) => self.due.notify_one(),
+            Some(("due", queue)) => (self.due)(Some(queue)),
             None if word == "cancel" => self.cancel.notify_one(),
             _ => {}
         }

@@ -135,6 +135,12 @@ impl NewJob {
         self
     }
 
+    /// The same, from JSON text.
+    pub fn metadata_raw(mut self, json: impl Into<String>) -> NewJob {
+        self.metadata = Some(Ok(json.into()));
+        self
+    }
+
     /// Refuses what the database could not hold or nobody could read, before anything is sent.
     pub(crate) fn check(&self) -> Result<(), Error> {
         checked("payload", &self.payload)?;
@@ -190,8 +196,9 @@ pub(crate) fn check_span(what: &str, span: Duration) -> Result<(), Error> {
     Ok(())
 }
 
-/// Names go into tables, logs, metrics and URLs; this is what survives all of them.
-pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Error> {
+/// A queue's or kind's name: 1 to 63 letters, digits and `_ . : / -`. Names go into tables, logs, metrics and URLs; this is
+/// what survives all of them.
+pub fn check_name(what: &str, name: &str) -> Result<(), Error> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "_.:/-".contains(c);
     let starts_well = name.starts_with(|c: char| c.is_ascii_alphanumeric());
     if starts_well && name.len() <= 63 && name.chars().all(allowed) {

@@ -1,11 +1,13 @@
 //! A worker's lease: one row for all it holds, renewed by one small write.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use crate::db;
+use crate::claim::unsigned;
+use crate::db::{self, Sql};
 use crate::enqueue::millis;
 use crate::error::Error;
 use crate::settle::{Claim, Settled};
@@ -36,7 +38,7 @@ pub async fn wanted_stopped(client: &Client, worker: i64) -> Result<Vec<Claim>, 
 }
 
 /// Writes how far jobs are; what is lost is left alone.
-pub(crate) async fn progress(client: &Client, reports: &[(Claim, f32, String)]) -> Result<(), Error> {
+pub async fn progress(client: &Client, reports: &[(Claim, f32, String)]) -> Result<(), Error> {
     let ids: Vec<i64> = reports.iter().map(|(claim, ..)| claim.id).collect();
     let fences: Vec<i64> = reports.iter().map(|(claim, ..)| claim.fence).collect();
     let fractions: Vec<f32> = reports.iter().map(|(_, fraction, _)| *fraction).collect();
@@ -49,4 +51,83 @@ pub(crate) async fn progress(client: &Client, reports: &[(Claim, f32, String)]) 
     ];
     client.execute_typed(include_str!("../sql/progress.sql"), params).await?;
     Ok(())
+}
+
+/// What a heartbeat of many workers came to.
+#[derive(Debug, Default)]
+pub struct Beat {
+    /// Those that live.
+    pub alive: Vec<i64>,
+    /// What somebody asked to cancel.
+    pub cancelled: Vec<(i64, Claim)>,
+}
+
+/// Moves the leases of many workers on, in one statement.
+pub async fn heartbeat(client: &impl Sql, workers: &[i64]) -> Result<Beat, Error> {
+    let sql = include_str!("../sql/heartbeat.sql");
+    let mut beat = Beat::default();
+    for row in client.rows(sql, &[(&workers, Type::INT8_ARRAY)]).await? {
+        let worker: i64 = row.get(0);
+        if beat.alive.last() != Some(&worker) {
+            beat.alive.push(worker);
+        }
+        if let Some(id) = row.get(1) {
+            beat.cancelled.push((worker, Claim { id, fence: row.get(2) }));
+        }
+    }
+    Ok(beat)
+}
+
+/// A claim batch of a worker, and what is still held of it.
+#[derive(Debug)]
+pub struct Hold {
+    /// Its id.
+    pub id: i64,
+    /// Whose.
+    pub worker: i64,
+    /// What is still held.
+    pub claims: Vec<Claim>,
+}
+
+/// What these workers hold, as the database knows it.
+pub async fn held(client: &impl Sql, workers: &[i64]) -> Result<Vec<Hold>, Error> {
+    let mut holds: HashMap<i64, Hold> = HashMap::new();
+    for row in client.rows(include_str!("../sql/held.sql"), &[(&workers, Type::INT8_ARRAY)]).await? {
+        let (id, worker): (i64, i64) = (row.get(0), row.get(1));
+        let hold = holds.entry(id).or_insert_with(|| Hold { id, worker, claims: Vec::new() });
+        if let Some(id) = row.get(2) {
+            hold.claims.push(Claim { id, fence: row.get(3) });
+        }
+    }
+    Ok(holds.into_values().collect())
+}
+
+/// Which attempt a claim is, as the database knows it.
+#[derive(Debug, Clone)]
+pub struct AttemptOf {
+    /// Counted from 1.
+    pub number: u32,
+    /// How many there are.
+    pub max: u32,
+    /// Whether somebody asked to cancel it.
+    pub cancelled: bool,
+    /// The name of the worker that runs it.
+    pub worker: String,
+}
+
+/// Which attempts these claims are; those that are lost have no entry.
+pub async fn attempts(client: &impl Sql, claims: &[Claim]) -> Result<HashMap<i64, AttemptOf>, Error> {
+    let (ids, fences): (Vec<i64>, Vec<i64>) = claims.iter().map(|claim| (claim.id, claim.fence)).unzip();
+    let params: db::Params = &[(&ids, Type::INT8_ARRAY), (&fences, Type::INT8_ARRAY)];
+    let rows = client.rows(include_str!("../sql/attempts.sql"), params).await?;
+    let read = rows.iter().map(|row| {
+        let attempt = AttemptOf {
+            number: unsigned(row.get(1)),
+            max: unsigned(row.get(2)),
+            cancelled: row.get(3),
+            worker: row.get(4),
+        };
+        (row.get(0), attempt)
+    });
+    Ok(read.collect())
 }

@@ -40,10 +40,12 @@
 pub mod adapter;
 mod backoff;
 mod claim;
+mod claimer;
 mod client;
 mod control;
 mod cursor;
 mod db;
+mod door;
 mod enqueue;
 mod error;
 mod handler;
@@ -73,12 +75,19 @@ pub use worker::{Stats, Worker};
 /// The statements and steps of the engine, for tests that drive them by hand. Not part of the public promise.
 #[doc(hidden)]
 pub mod engine {
-    pub use crate::claim::{Ask, Claimed, claim, claim_alone};
+    pub use crate::claim::{
+        Ask, CLAIM_MAX, Claimed, LookedBack, claim, claim_alone, deal, look_back, release_unknown,
+    };
+    pub use crate::claimer::{Reserved, Taker, Trouble, claim_for};
     pub use crate::cursor::{Bounds, Cursor, Position};
-    pub use crate::db::{Pool, Sql};
-    pub use crate::lease::{register, renew, retire, wanted_stopped};
+    pub use crate::db::{Pool, Session, Sql, pool_of};
+    pub use crate::hint::{Ears, OnDue, listen};
+    pub use crate::job::check_name;
+    pub use crate::lease::{
+        AttemptOf, Beat, Hold, attempts, heartbeat, held, progress, register, renew, retire, wanted_stopped,
+    };
     pub use crate::migrate::{LOCK as MIGRATION_LOCK, MIGRATIONS};
     pub use crate::place::Place;
-    pub use crate::settle::{Ending, Settlement, settle};
+    pub use crate::settle::{Attempt, Cause, Ending, Failure, Outcome, Settlement, decide, settle};
     pub use crate::sweep::{Swept, sweep, take_back};
 }

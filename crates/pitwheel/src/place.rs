@@ -7,7 +7,7 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 /// The `ctid` of a row version, as binary as Postgres sends it. A later version of the row stands elsewhere, and the place
 /// may be given to another row: whoever goes by it must compare what it finds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Place([u8; 6]);
 
 impl<'a> FromSql<'a> for Place {

@@ -9,6 +9,7 @@ use crate::backoff::backoff;
 use crate::db::{self, Sql};
 use crate::enqueue::millis;
 use crate::error::Error;
+use crate::handler::Context;
 use crate::job::{History, to_json};
 use crate::payload;
 use crate::place::Place;
@@ -69,8 +70,15 @@ pub enum Verdict {
 impl Verdict {
     /// Done, with a result to keep. A result that is not JSON or too large fails the attempt.
     pub fn complete_with(result: &impl Serialize) -> Result<Verdict, Error> {
-        let checked = to_json(result).and_then(|json| payload::check(&json).map(|()| json));
-        checked.map(Verdict::CompleteWith).map_err(|problem| Error::Payload { what: "result", problem })
+        let json = to_json(result).map_err(|problem| Error::Payload { what: "result", problem })?;
+        Verdict::complete_with_raw(json)
+    }
+
+    /// The same, from JSON text.
+    pub fn complete_with_raw(json: impl Into<String>) -> Result<Verdict, Error> {
+        let json = json.into();
+        payload::check(&json).map_err(|problem| Error::Payload { what: "result", problem })?;
+        Ok(Verdict::CompleteWith(json))
     }
 
     /// Never again, because of this.
@@ -92,21 +100,26 @@ impl From<()> for Verdict {
 
 /// What a run of a handler came to.
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub enum Outcome {
+    /// It said how to go on.
     Verdict(Verdict),
+    /// It failed.
     Failed(Failure),
 }
 
 /// An attempt that failed: which way, and in which words.
 #[derive(Debug)]
-pub(crate) struct Failure {
-    pub(crate) cause: Cause,
-    pub(crate) message: String,
+pub struct Failure {
+    /// Which way.
+    pub cause: Cause,
+    /// In which words.
+    pub message: String,
 }
 
+/// Which way an attempt failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Cause {
+pub enum Cause {
     /// The handler returned an error.
     Error,
     /// The handler panicked.
@@ -180,18 +193,23 @@ impl Ending {
 }
 
 /// What an attempt is measured by when it ends.
-pub(crate) struct Attempt<'a> {
-    pub(crate) number: u32,
-    pub(crate) max: u32,
-    pub(crate) history: History,
-    pub(crate) place: Option<Place>,
-    pub(crate) worker: &'a str,
+pub struct Attempt<'a> {
+    /// Counted from 1.
+    pub number: u32,
+    /// How many there are.
+    pub max: u32,
+    /// What its kind wants remembered.
+    pub history: History,
+    /// Where its row stood when it was claimed.
+    pub place: Option<Place>,
+    /// The name of the worker that ran it.
+    pub worker: &'a str,
     /// Somebody asked to cancel it: a failure is then not tried again.
-    pub(crate) cancelled: bool,
+    pub cancelled: bool,
 }
 
 /// How an outcome ends its claim. `random` spreads the backoff.
-pub(crate) fn decide(outcome: Outcome, attempt: &Attempt<'_>, random: f64) -> Ending {
+pub fn decide(outcome: Outcome, attempt: &Attempt<'_>, random: f64) -> Ending {
     let (failure, wait) = match outcome {
         Outcome::Verdict(Verdict::Complete) => return Ending::done(attempt.history, attempt.place, None),
         Outcome::Verdict(Verdict::CompleteWith(result)) => {
@@ -217,6 +235,18 @@ pub(crate) fn decide(outcome: Outcome, attempt: &Attempt<'_>, random: f64) -> En
     }
     let delay = wait.unwrap_or_else(|| backoff(attempt.number, random));
     Ending::Back { delay, uncharged: false, crashed: false, error: Some(error) }
+}
+
+/// What a handler's outcome means if it completed the job in a transaction of its own. If that was committed, the job is gone
+/// and whatever is written for it is refused; if it was not, the job is still held and its effects are not there.
+pub(crate) fn committed_or_not(context: &Context, outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::Verdict(_) if context.was_settled_by_handler() => Outcome::Failed(Failure {
+            cause: Cause::Error,
+            message: "the transaction in which the handler completed the job was not committed".into(),
+        }),
+        outcome => outcome,
+    }
 }
 
 /// One entry of a job's errors. Postgres adds the time.

@@ -3,9 +3,10 @@
 //! Four loops share a [`Core`]: the claimer starts jobs, the settler writes their endings, the pulse renews the lease and
 //! carries progress and cancels, and the sweeper looks after the jobs of others. Each survives a database that is away.
 
-mod claimer;
 mod core;
 mod pulse;
+#[cfg(feature = "remote")]
+mod remote;
 mod settler;
 
 use std::fmt::Display;
@@ -15,10 +16,12 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use self::claimer::Trouble;
 use self::core::{Core, Slots};
+use crate::claimer::{Trouble, claim_for};
 use crate::client::Pitwheel;
 use crate::db::Pool;
+#[cfg(feature = "remote")]
+use crate::door::Server;
 use crate::error::Error;
 use crate::handler::{Context, Handlers};
 use crate::hint;
@@ -51,7 +54,7 @@ const LEASE_MIN: Duration = Duration::from_millis(500);
 /// ```
 #[must_use = "a worker does nothing until it runs"]
 pub struct Worker {
-    pitwheel: Pitwheel,
+    home: Home,
     name: String,
     queues: Vec<(String, usize)>,
     handlers: Handlers,
@@ -60,6 +63,14 @@ pub struct Worker {
     keep_history: Duration,
     hints: bool,
     problem: Option<Error>,
+}
+
+/// Where a worker gets its jobs.
+enum Home {
+    Database(Pitwheel),
+    #[cfg(feature = "remote")]
+    Server(Server),
+    Nowhere,
 }
 
 /// What a worker did between its start and its end.
@@ -74,10 +85,24 @@ pub struct Stats {
 }
 
 impl Worker {
-    /// A worker without queues or handlers.
+    /// A worker at the database, without queues or handlers yet.
     pub fn new(pitwheel: &Pitwheel) -> Worker {
+        Worker::at(Home::Database(pitwheel.clone()))
+    }
+
+    /// A worker that gets its jobs from `pitwheel serve`, as in `http://127.0.0.1:7475`, and needs no database. Everything
+    /// else is the same, but the lease and how long history is kept are the server's to say.
+    #[cfg(feature = "remote")]
+    pub fn remote(url: &str) -> Worker {
+        match Server::new(url) {
+            Ok(server) => Worker::at(Home::Server(server)),
+            Err(problem) => Worker { problem: Some(problem), ..Worker::at(Home::Nowhere) },
+        }
+    }
+
+    fn at(home: Home) -> Worker {
         Worker {
-            pitwheel: pitwheel.clone(),
+            home,
             name: format!("{}:{}", host(), std::process::id()),
             queues: Vec::new(),
             handlers: Handlers::default(),
@@ -163,7 +188,13 @@ impl Worker {
         if self.queues.is_empty() || self.handlers.kinds().is_empty() {
             return Err(Error::Invalid("a worker needs at least one queue and one handler".into()));
         }
-        let pool = self.pitwheel.pool.sibling(CONNECTIONS)?;
+        let pitwheel = match std::mem::replace(&mut self.home, Home::Nowhere) {
+            Home::Database(pitwheel) => pitwheel,
+            #[cfg(feature = "remote")]
+            Home::Server(server) => return remote::run(self, server, shutdown).await,
+            Home::Nowhere => return Err(Error::Invalid("a worker needs a database or a server".into())),
+        };
+        let pool = pitwheel.pool.sibling(CONNECTIONS)?;
         let stop = CancellationToken::new();
         let shutdown = async {
             shutdown.await;
@@ -175,16 +206,16 @@ impl Worker {
             () = &mut shutdown => return Ok(Stats::default()),
         };
         let (grace, hints) = (self.grace, self.hints);
-        let core = Arc::new(Core::new(self, pool, id, stop.clone()));
+        let core = Arc::new(Core::new(self, pitwheel, pool, id, stop.clone()));
         let ears = async {
             if hints {
-                hint::listen(core.pool.config().clone(), core.ears()).await;
+                hint::listen(&core.pool, core.ears()).await;
             }
             std::future::pending::<()>().await;
         };
         let ended = CancellationToken::new();
         let work = async {
-            claimer::run(&core).await;
+            claim_for(&core).await;
             core.finish_within(grace).await;
             core.settle_queue.close();
         };

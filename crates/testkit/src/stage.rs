@@ -1,7 +1,7 @@
 //! Where a session of an exploration acts: its connection, and the engine's steps on it, answered in a word or two.
 
 use anyhow::{Context as _, Result};
-use pitwheel::engine::{self, Ending, Place, Settlement};
+use pitwheel::engine::{self, Cursor, Ending, Place, Settlement};
 use pitwheel::{Claim, Context, History, NewJob, Settled, adapter};
 use tokio_postgres::{Client, SimpleQueryMessage};
 
@@ -21,6 +21,16 @@ impl Stage {
     /// Claims for this worker, and remembers what; says the ids.
     pub async fn claim(&mut self, worker: i64, slots: usize) -> Result<String> {
         let claimed = claim_on(&self.client, worker, slots).await?;
+        self.claims.extend(claimed.iter().map(|job| job.claim));
+        let ids: Vec<String> = claimed.iter().map(|job| job.claim.id.to_string()).collect();
+        Ok(ids.join(","))
+    }
+
+    /// Claims as a node does for its streams, one job for each of the hands; says the ids.
+    pub async fn deal(&mut self, hands: &[i64]) -> Result<String> {
+        let queues = ["default".to_owned()];
+        let bounds = Cursor::new(["default"].into_iter()).bounds();
+        let claimed = engine::deal(&self.client, hands, &queues, &["test".to_owned()], &bounds).await?;
         self.claims.extend(claimed.iter().map(|job| job.claim));
         let ids: Vec<String> = claimed.iter().map(|job| job.claim.id.to_string()).collect();
         Ok(ids.join(","))

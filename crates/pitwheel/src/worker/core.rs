@@ -11,15 +11,20 @@ use tokio_util::sync::CancellationToken;
 
 use super::settler::SettleQueue;
 use super::{Stats, Worker};
-use crate::claim::{Ask, CLAIM_MAX, Claimed};
+use crate::claim::{Ask, CLAIM_MAX, Claimed, claim, release_unknown};
+use crate::claimer::{Reserved, Taker};
 use crate::client::Pitwheel;
-use crate::db::Pool;
+use crate::cursor::Bounds;
+use crate::db::{Pool, Session};
+use crate::door::Door;
+use crate::error::Error;
 use crate::handler::{Context, Handler, Handlers};
 use crate::hint::Ears;
-use crate::settle::{Attempt, Cause, Claim, Ending, Failure, Outcome, Settled, Settlement, decide};
+use crate::settle::{Attempt, Claim, Ending, Settled, Settlement, committed_or_not, decide};
 
 pub(super) struct Core {
-    pub(super) pitwheel: Arc<Pitwheel>,
+    pub(super) pitwheel: Pitwheel,
+    door: Arc<Door>,
     pub(super) pool: Pool,
     pub(super) name: String,
     pub(super) queues: Vec<String>,
@@ -52,6 +57,8 @@ struct Table {
     emptied: Vec<i64>,
     /// Where the next claim starts asking, so that no queue is always first.
     turn: usize,
+    /// A suspect runs, and nothing is to run beside it.
+    alone: bool,
 }
 
 impl Table {
@@ -77,11 +84,18 @@ struct Running {
 }
 
 impl Core {
-    pub(super) fn new(mut worker: Worker, pool: Pool, id: i64, stop: CancellationToken) -> Core {
+    pub(super) fn new(
+        mut worker: Worker,
+        pitwheel: Pitwheel,
+        pool: Pool,
+        id: i64,
+        stop: CancellationToken,
+    ) -> Core {
         let slots = worker.slots();
         let handlers = std::mem::take(&mut worker.handlers);
         Core {
-            pitwheel: Arc::new(worker.pitwheel),
+            door: Arc::new(Door::Database(pitwheel.clone())),
+            pitwheel,
             pool,
             name: worker.name,
             queues: worker.queues.into_iter().map(|(queue, _)| queue).collect(),
@@ -101,6 +115,7 @@ impl Core {
                 holds: HashMap::new(),
                 emptied: Vec::new(),
                 turn: 0,
+                alone: false,
             }),
             started: AtomicU64::new(0),
             settled: AtomicU64::new(0),
@@ -122,69 +137,21 @@ impl Core {
     }
 
     pub(super) fn ears(&self) -> Ears {
-        Ears { queues: self.queues.clone(), due: self.due.clone(), cancel: self.cancel.clone() }
+        let (queues, due) = (self.queues.clone(), self.due.clone());
+        let wake = move |queue: Option<&str>| {
+            if queue.is_none_or(|queue| queues.iter().any(|ours| ours == queue)) {
+                due.notify_one();
+            }
+        };
+        Ears { due: Box::new(wake), cancel: self.cancel.clone() }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes free slots for one claim, as many in all as it may bring. Queues take turns at being asked first.
-    pub(super) fn reserve(&self) -> Vec<Ask> {
-        let mut table = self.table();
-        let count = table.slots.len();
-        table.turn = (table.turn + 1) % count;
-        let turn = table.turn;
-        let mut left = CLAIM_MAX;
-        let mut asks = Vec::new();
-        for at in (0..count).map(|n| (turn + n) % count) {
-            let slots = &mut table.slots[at];
-            let asked = slots.free.min(left);
-            if asked > 0 {
-                slots.free -= asked;
-                left -= asked;
-                asks.push(Ask { queue: slots.queue.clone(), slots: asked });
-            }
-        }
-        asks
-    }
-
-    /// Gives back the slots that a claim did not fill.
-    pub(super) fn unreserve(&self, asks: &[Ask], claimed: &[Claimed]) {
-        let mut table = self.table();
-        for ask in asks {
-            let filled = claimed.iter().filter(|job| *job.queue == *ask.queue).count();
-            if let Some(slots) = table.slots.iter_mut().find(|slots| slots.queue == ask.queue) {
-                slots.free += ask.slots.saturating_sub(filled);
-            }
-        }
-    }
-
-    /// Takes a slot for a job that was claimed alone, with all slots free.
-    pub(super) fn take_slot(&self, queue: &str) {
-        if let Some(slots) = self.table().slots.iter_mut().find(|slots| slots.queue == queue) {
-            slots.free = slots.free.saturating_sub(1);
-        }
-    }
-
     pub(super) fn is_idle(&self) -> bool {
         self.table().running.is_empty()
-    }
-
-    /// Starts what was claimed, each in a task of its own and in the slot reserved for it.
-    pub(super) fn start(self: &Arc<Core>, jobs: Vec<Claimed>) {
-        self.started.fetch_add(jobs.len() as u64, Ordering::Relaxed);
-        let mut table = self.table();
-        table.running.reserve(jobs.len());
-        for job in jobs {
-            let handler = self.handlers.get(&job.kind);
-            let history = handler.as_ref().map_or(crate::History::All, |handler| handler.history);
-            let (claim, hold) = (job.claim, job.hold);
-            let context = Context::new(self.pitwheel.clone(), job, history);
-            let task = tokio::spawn(run_one(self.clone(), handler, context.clone())).abort_handle();
-            *table.holds.entry(hold).or_default() += 1;
-            table.running.insert(claim, Running { context, hold, task });
-        }
     }
 
     /// Takes settled jobs off the table and frees their slots. Only now, since a slot whose ending is not written yet
@@ -213,6 +180,7 @@ impl Core {
             }
             table.count_off(running.hold);
         }
+        table.alone &= !table.running.is_empty();
         drop(table);
         self.settled.fetch_add(settled, Ordering::Relaxed);
         self.lost.fetch_add(lost, Ordering::Relaxed);
@@ -284,6 +252,118 @@ impl Core {
     }
 }
 
+/// How long a worker waits at first for its own jobs to end, to run a suspect alone; doubled each time it was not enough.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl Taker for Arc<Core> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    fn queues(&self) -> &[String] {
+        &self.queues
+    }
+
+    fn kinds(&self) -> &[String] {
+        &self.kinds
+    }
+
+    fn stop(&self) -> &CancellationToken {
+        &self.stop
+    }
+
+    fn due(&self) -> &Notify {
+        &self.due
+    }
+
+    fn freed(&self) -> &Notify {
+        &self.freed
+    }
+
+    fn reserve(&self) -> Reserved {
+        let mut table = self.table();
+        if table.alone {
+            return Reserved::default();
+        }
+        let count = table.slots.len();
+        table.turn = (table.turn + 1) % count;
+        let turn = table.turn;
+        let mut room = Reserved::default();
+        for at in (0..count).map(|n| (turn + n) % count) {
+            let slots = &mut table.slots[at];
+            let asked = slots.free.min(CLAIM_MAX - room.total);
+            if asked > 0 {
+                slots.free -= asked;
+                room.total += asked;
+                room.asks.push(Ask { queue: slots.queue.clone(), slots: asked });
+            }
+        }
+        room
+    }
+
+    async fn claim(&self, room: &Reserved, bounds: &Bounds) -> Result<Vec<Claimed>, Error> {
+        let claim =
+            async |client: Arc<Session>| claim(&*client, self.id(), &room.asks, &self.kinds, bounds).await;
+        self.pool.run(claim).await
+    }
+
+    fn unreserve(&self, room: &Reserved, claimed: &[Claimed]) {
+        let mut table = self.table();
+        for ask in &room.asks {
+            let filled = claimed.iter().filter(|job| *job.queue == *ask.queue).count();
+            if let Some(slots) = table.slots.iter_mut().find(|slots| slots.queue == ask.queue) {
+                slots.free += ask.slots.saturating_sub(filled);
+            }
+        }
+    }
+
+    /// Each in a task of its own and in the slot reserved for it.
+    fn start(&self, jobs: Vec<Claimed>) {
+        self.started.fetch_add(jobs.len() as u64, Ordering::Relaxed);
+        let mut table = self.table();
+        table.running.reserve(jobs.len());
+        for job in jobs {
+            let handler = self.handlers.get(&job.kind);
+            let history = handler.as_ref().map_or(crate::History::All, |handler| handler.history);
+            let (claim, hold) = (job.claim, job.hold);
+            let context = Context::new(self.door.clone(), job, history);
+            let task = tokio::spawn(run_one(self.clone(), handler, context.clone())).abort_handle();
+            *table.holds.entry(hold).or_default() += 1;
+            table.running.insert(claim, Running { context, hold, task });
+        }
+    }
+
+    async fn release_unknown(&self) -> Result<usize, Error> {
+        let known = self.known_holds();
+        self.pool.run(async |client| release_unknown(&*client, self.id(), &known).await).await
+    }
+
+    fn alone(&self) -> Option<i64> {
+        let mut table = self.table();
+        table.alone = table.running.is_empty();
+        table.alone.then(|| self.id())
+    }
+
+    fn start_alone(&self, _: i64, suspect: Option<Claimed>) {
+        let Some(job) = suspect else {
+            self.table().alone = false;
+            return;
+        };
+        if let Some(slots) = self.table().slots.iter_mut().find(|slots| *slots.queue == *job.queue) {
+            slots.free = slots.free.saturating_sub(1);
+        }
+        self.start(vec![job]);
+    }
+
+    fn patience(&self) -> Duration {
+        PATIENCE
+    }
+}
+
 /// One attempt, from its handler's first line to its place in the settle queue.
 async fn run_one(core: Arc<Core>, handler: Option<Arc<Handler>>, context: Context) {
     let claim = context.claim();
@@ -299,19 +379,7 @@ async fn run_one(core: Arc<Core>, handler: Option<Arc<Handler>>, context: Contex
         worker: &core.name,
         cancelled: context.cancel_requested(),
     };
-    let outcome = if context.was_settled_by_handler() { uncommitted(outcome) } else { outcome };
+    let outcome = committed_or_not(&context, outcome);
     let ending = decide(outcome, &attempt, fastrand::f64());
     core.settle_queue.push(Settlement { claim, ending });
-}
-
-/// The handler completed the job in a transaction of its own. If that was committed, the job is gone and whatever is
-/// written here is refused; if it was not, the job is still held and its effects are not there.
-fn uncommitted(outcome: Outcome) -> Outcome {
-    match outcome {
-        Outcome::Verdict(_) => Outcome::Failed(Failure {
-            cause: Cause::Error,
-            message: "the transaction in which the handler completed the job was not committed".into(),
-        }),
-        failed @ Outcome::Failed(_) => failed,
-    }
 }

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use super::claimer::Trouble;
 use super::core::Core;
 use super::settler::forget_emptied;
+use crate::claimer::Trouble;
 use crate::error::Error;
 use crate::lease::{progress, register, renew, wanted_stopped};
 use crate::settle::Settled;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::claimer::Trouble;
 use super::core::Core;
+use crate::claimer::Trouble;
 use crate::error::Error;
 use crate::settle::{Settlement, settle};
 

@@ -4,7 +4,7 @@ use anyhow::Result;
 use pitwheel_testkit::{Explorer, Run, Session, Stage, TestDb};
 use tokio_postgres::types::Type;
 
-use crate::{cancels, claims, sweeps, sweeps_by_statement};
+use crate::{cancels, claims, deals, sweeps, sweeps_by_statement};
 
 /// A claim the way it is often written: look, then take what was seen.
 fn look_then_take(name: &'static str, worker: i64) -> Session {
@@ -41,6 +41,21 @@ async fn two_claims_never_take_one_job() -> Result<()> {
     // One that meets the other's locks takes what is left.
     right.sometimes(|run| run.end() == "1 running by 1 | 2 running by 1 | 3 running by 2");
 
+    start("deal × claim")
+        .session(deals("a", &[1, 1]))
+        .session(claims("b", 2, 2))
+        .explore()
+        .await?
+        .never(both)
+        .sometimes(|run| run.end() == "1 running by 1 | 2 running by 1 | 3 running by 2");
+    start("deal × deal")
+        .session(deals("a", &[1, 2]))
+        .session(deals("b", &[2, 1]))
+        .explore()
+        .await?
+        .never(both)
+        .sometimes(|run| run.end() == "1 running by 1 | 2 running by 2 | 3 running by 2");
+
     let looked = start("claim × claim, look then take")
         .session(look_then_take("a", 1))
         .session(look_then_take("b", 2))
@@ -71,6 +86,21 @@ async fn what_a_dying_worker_claims_is_given_back_by_the_next_sweep() -> Result<
         .await?
         .never(stranded)
         .sometimes(|run| run.said("a.claim") == "1" && run.end() == "1 waiting");
+    start("deal × sweep")
+        .session(deals("a", &[1]))
+        .session(sweeps())
+        .afterwards("next sweep", sweep)
+        .explore()
+        .await?
+        .never(stranded)
+        .sometimes(|run| run.said("a.claim") == "1" && run.end() == "1 waiting");
+    start("deal × sweep by statement")
+        .session(deals("a", &[1]))
+        .session(sweeps_by_statement())
+        .afterwards("next sweep", sweep)
+        .explore()
+        .await?
+        .never(stranded);
     start("claim × sweep by statement")
         .session(claims("a", 1, 1))
         .session(sweeps_by_statement())
@@ -154,6 +184,9 @@ async fn a_claim_that_begins_after_a_pause_takes_nothing() -> Result<()> {
     let right = start("pause × claim").session(pauses()).session(claims("a", 1, 1)).explore().await?;
     right.never(ran_on);
     right.sometimes(|run| run.said("a.claim") == "1");
+    let dealt = start("pause × deal").session(pauses()).session(deals("a", &[1])).explore().await?;
+    dealt.never(ran_on);
+    dealt.sometimes(|run| run.said("a.claim") == "1");
 
     // The pause is read first, in a statement of its own, and the claim goes by what that saw.
     let look = "create temp table if not exists seen (id bigint); delete from seen; insert into seen

@@ -20,6 +20,11 @@ fn claims(name: &'static str, worker: i64, slots: usize) -> Session {
     Session::transaction(name, "claim", async move |stage: &mut Stage| stage.claim(worker, slots).await)
 }
 
+/// As a node claims for its streams.
+fn deals(name: &'static str, hands: &'static [i64]) -> Session {
+    Session::transaction(name, "claim", async move |stage: &mut Stage| stage.deal(hands).await)
+}
+
 fn sweeps() -> Session {
     Session::transaction("s", "sweep", async |stage: &mut Stage| stage.sweep().await)
 }

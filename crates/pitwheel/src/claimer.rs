@@ -1,14 +1,18 @@
-//! The loop that claims: one for all queues of a worker, woken by hints, polling when there are none.
+//! The loop that claims: one for all queues of a worker, or of many that take the same, woken by hints, polling when there
+//! are none.
 
-use std::sync::Arc;
+use std::future::Future;
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use super::core::Core;
-use crate::claim::{Ask, Claimed, LookedBack, claim, claim_alone, look_back, release_unknown};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::claim::{Ask, Claimed, LookedBack, claim_alone, look_back};
 use crate::cursor::{Bounds, Cursor};
+use crate::db::Pool;
 use crate::error::Error;
 
 /// After a claim that found something: more is likely on its way.
@@ -22,17 +26,63 @@ const LOOK_BACK: Duration = Duration::from_secs(1);
 const LOOK_BACK_SHARE: u32 = 10;
 /// How often the cursor is forgotten, in case that something broke its rules.
 const START_OVER: Duration = Duration::from_secs(60);
-/// How long a worker waits at first for its own jobs to end, to run a suspect alone; doubled each time it was not enough.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// How long after a claim that failed the worker looks for jobs it may hold unknowingly: a statement given up by us may go on
 /// at the server for a while.
 const DOUBT: Duration = Duration::from_secs(120);
 /// Claims under way at a time when the last one was full: while one waits for its commit, the other works.
 const CLAIMS_MAX: usize = 2;
 
-struct Claimer<'a> {
-    core: &'a Arc<Core>,
+/// Who takes what the loop claims: the slots of one worker, or the streams of a node.
+pub trait Taker: Sync {
+    /// A name for logs.
+    fn name(&self) -> &str;
+    /// Connections for claims.
+    fn pool(&self) -> &Pool;
+    /// Where it takes from.
+    fn queues(&self) -> &[String];
+    /// What it takes.
+    fn kinds(&self) -> &[String];
+    /// Ends when no more shall be claimed.
+    fn stop(&self) -> &CancellationToken;
+    /// Something may be due.
+    fn due(&self) -> &Notify;
+    /// There may be room again.
+    fn freed(&self) -> &Notify;
+    /// Sets room aside for one claim; empty when there is none. Queues take turns at being first.
+    fn reserve(&self) -> Reserved;
+    /// Claims for what was set aside.
+    fn claim(
+        &self,
+        room: &Reserved,
+        bounds: &Bounds,
+    ) -> impl Future<Output = Result<Vec<Claimed>, Error>> + Send;
+    /// Gives back the room that a claim did not fill.
+    fn unreserve(&self, room: &Reserved, claimed: &[Claimed]);
+    /// Starts what was claimed.
+    fn start(&self, jobs: Vec<Claimed>);
+    /// Gives back what may be held unknowingly, because the answer of a claim was lost.
+    fn release_unknown(&self) -> impl Future<Output = Result<usize, Error>> + Send;
+    /// A worker that runs nothing, to run a suspect alone; it gets nothing else until that has ended.
+    fn alone(&self) -> Option<i64>;
+    /// Starts a suspect on the worker that [`Taker::alone`] gave; without one, that worker goes on as before.
+    fn start_alone(&self, worker: i64, suspect: Option<Claimed>);
+    /// How long to claim nothing at all, at first, so that somebody gets to be alone.
+    fn patience(&self) -> Duration;
+}
+
+/// Room set aside for one claim.
+#[derive(Debug, Default)]
+pub struct Reserved {
+    /// How many of each queue, in the order in which they are asked.
+    pub asks: Vec<Ask>,
+    /// Whose room it is, one entry for each job; empty where all is one worker's.
+    pub hands: Vec<i64>,
+    /// How many in all.
+    pub total: usize,
+}
+
+struct Claimer<'a, T> {
+    taker: &'a T,
     cursor: Cursor,
     /// The last claim brought all it asked for, so there is more.
     busy: bool,
@@ -50,64 +100,65 @@ struct Claimer<'a> {
 }
 
 /// What a claim asked for and what it brought.
-type Answer = (Vec<Ask>, Result<Vec<Claimed>, Error>);
+type Answer = (Reserved, Result<Vec<Claimed>, Error>);
 
-/// Claims and starts jobs until the worker stops.
-pub(super) async fn run(core: &Arc<Core>) {
-    let mut claimer = Claimer::new(core);
+/// Claims and starts jobs until the taker stops.
+pub async fn claim_for(taker: &impl Taker) {
+    let mut claimer = Claimer::new(taker);
     let mut claims = FuturesUnordered::new();
     let mut trouble = Trouble::default();
-    while !core.stop.is_cancelled() {
+    while !taker.stop().is_cancelled() {
         if claims.is_empty()
             && let Err(error) = claimer.look_around().await
         {
-            tracing::warn!(%error, worker = core.name, "cannot look for jobs, will try again");
-            trouble.wait(&core.stop).await;
+            tracing::warn!(%error, worker = taker.name(), "cannot look for jobs, will try again");
+            trouble.wait(taker.stop()).await;
             continue;
         }
         while claimer.wants_more(claims.len()) {
-            let asks = core.reserve();
-            if asks.is_empty() {
+            let room = taker.reserve();
+            if room.total == 0 {
+                // Nothing to do before there is room again; then at once.
+                claimer.busy = true;
                 break;
             }
             claimer.hint = false;
-            claims.push(claim_once(core, asks, claimer.cursor.bounds()));
+            claims.push(claim_once(taker, room, claimer.cursor.bounds()));
         }
         let idle = claims.is_empty();
         tokio::select! {
             Some(answer) = claims.next(), if !idle => match claimer.take(answer) {
                 Ok(()) => trouble.over(),
                 Err(error) => {
-                    tracing::warn!(%error, worker = core.name, "cannot claim, will try again");
-                    trouble.wait(&core.stop).await;
+                    tracing::warn!(%error, worker = taker.name(), "cannot claim, will try again");
+                    trouble.wait(taker.stop()).await;
                 }
             },
-            () = core.freed.notified() => {}
-            () = core.due.notified() => claimer.hinted(),
+            () = taker.freed().notified() => {}
+            () = taker.due().notified() => claimer.hinted(),
             () = tokio::time::sleep_until(claimer.wake_up().into()), if idle => {}
-            () = core.stop.cancelled() => {}
+            () = taker.stop().cancelled() => {}
         }
     }
     // A claim under way brings jobs that are ours, whether we want them or not.
     while let Some(answer) = claims.next().await {
         if let Err(error) = claimer.take(answer) {
-            tracing::warn!(%error, worker = core.name, "the last claim failed");
+            tracing::warn!(%error, worker = taker.name(), "the last claim failed");
         }
     }
 }
 
-async fn claim_once(core: &Core, asks: Vec<Ask>, bounds: Bounds) -> Answer {
-    let claimed =
-        core.pool.run(async |client| claim(&*client, core.id(), &asks, &core.kinds, &bounds).await).await;
-    (asks, claimed)
+async fn claim_once(taker: &impl Taker, room: Reserved, bounds: Bounds) -> Answer {
+    let claimed = taker.claim(&room, &bounds).await;
+    (room, claimed)
 }
 
-impl<'a> Claimer<'a> {
-    fn new(core: &'a Arc<Core>) -> Claimer<'a> {
+impl<'a, T: Taker> Claimer<'a, T> {
+    fn new(taker: &'a T) -> Claimer<'a, T> {
         let now = Instant::now();
         Claimer {
-            core,
-            cursor: Cursor::new(core.queues.iter().map(String::as_str)),
+            taker,
+            cursor: Cursor::new(taker.queues().iter().map(String::as_str)),
             busy: false,
             poll: POLL_SOON,
             next_poll: now,
@@ -116,7 +167,7 @@ impl<'a> Claimer<'a> {
             next_start_over: now + START_OVER,
             clock: (SystemTime::UNIX_EPOCH, now),
             suspects: false,
-            patience: PATIENCE,
+            patience: taker.patience(),
             doubt_until: now,
         }
     }
@@ -135,28 +186,30 @@ impl<'a> Claimer<'a> {
         self.next_poll = Instant::now();
     }
 
-    /// When to go on if nothing happens before. With no slot free there is no use in polling.
+    /// When to go on if nothing happens before. With no room there is no use in polling.
     fn wake_up(&self) -> Instant {
         if self.busy { self.next_look } else { self.next_poll.min(self.next_look) }
     }
 
     /// Starts what a claim brought, and remembers how far it got.
-    fn take(&mut self, (asks, claimed): Answer) -> Result<(), Error> {
+    fn take(&mut self, (room, claimed): Answer) -> Result<(), Error> {
         let jobs = match claimed {
             Ok(jobs) => jobs,
             Err(error) => {
                 self.doubt_until = Instant::now() + DOUBT;
-                self.core.unreserve(&asks, &[]);
+                self.taker.unreserve(&room, &[]);
                 return Err(error);
             }
         };
-        self.cursor.after(&asks, &jobs, self.clock.0 + self.clock.1.elapsed());
-        self.core.unreserve(&asks, &jobs);
-        self.busy = jobs.len() == asks.iter().map(|ask| ask.slots).sum::<usize>();
+        // Where one total is shared, a full claim says nothing of the queues that it did not get to.
+        let asked: &[Ask] = if room.hands.is_empty() || jobs.len() < room.total { &room.asks } else { &[] };
+        self.cursor.after(asked, &jobs, self.clock.0 + self.clock.1.elapsed());
+        self.taker.unreserve(&room, &jobs);
+        self.busy = jobs.len() == room.total;
         self.poll = if jobs.is_empty() { (self.poll * 2).min(POLL_IDLE) } else { POLL_SOON };
         self.next_poll =
             Instant::now() + if std::mem::take(&mut self.hint) { Duration::ZERO } else { self.poll };
-        self.core.start(jobs);
+        self.taker.start(jobs);
         Ok(())
     }
 
@@ -175,12 +228,10 @@ impl<'a> Claimer<'a> {
     }
 
     async fn release_unknown(&self) -> Result<(), Error> {
-        let (core, known) = (self.core, self.core.known_holds());
-        let released =
-            core.pool.run(async |client| release_unknown(&*client, core.id(), &known).await).await?;
+        let released = self.taker.release_unknown().await?;
         if released > 0 {
             tracing::info!(
-                worker = core.name,
+                worker = self.taker.name(),
                 jobs = released,
                 "released jobs whose claim was answered too late"
             );
@@ -194,9 +245,9 @@ impl<'a> Claimer<'a> {
             self.cursor.start_over();
             self.next_start_over = begun + START_OVER;
         }
-        let (core, cursor) = (self.core, &mut self.cursor);
+        let (taker, cursor) = (self.taker, &mut self.cursor);
         let LookedBack { seen_at, suspects } =
-            core.pool.run(async |client| look_back(&client, &core.kinds, cursor).await).await?;
+            taker.pool().run(async |client| look_back(&client, taker.kinds(), cursor).await).await?;
         self.clock = (seen_at, Instant::now());
         self.suspects = suspects;
         self.next_look = Instant::now() + LOOK_BACK.max(begun.elapsed() * LOOK_BACK_SHARE);
@@ -207,62 +258,60 @@ impl<'a> Claimer<'a> {
     /// tells which.
     async fn run_suspect_alone(&mut self) -> Result<(), Error> {
         self.suspects = false;
+        let taker = self.taker;
         let deadline = Instant::now() + self.patience;
-        while !self.core.is_idle() {
+        let worker = loop {
+            if let Some(worker) = taker.alone() {
+                break worker;
+            }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 self.patience *= 2;
-                self.next_look = Instant::now() + self.patience;
+                self.next_look = Instant::now() + LOOK_BACK.max(self.patience);
                 return Ok(());
             }
-            self.wait(left).await;
-            if self.core.stop.is_cancelled() {
-                return Ok(());
+            tokio::select! {
+                () = taker.freed().notified() => {}
+                () = taker.stop().cancelled() => return Ok(()),
+                () = tokio::time::sleep(left) => {}
             }
-        }
-        let core = self.core;
+        };
         self.doubt_until = Instant::now() + DOUBT;
-        let suspect = core
-            .pool
-            .run(async |client| claim_alone(&client, core.id(), &core.queues, &core.kinds).await)
-            .await?;
-        self.patience = PATIENCE;
-        if let Some(job) = suspect {
-            core.take_slot(&job.queue);
-            core.start(vec![job]);
-            while !core.is_idle() && !core.stop.is_cancelled() {
-                self.wait(LOOK_BACK).await;
-            }
+        let suspect = taker
+            .pool()
+            .run(async |client| claim_alone(&client, worker, taker.queues(), taker.kinds()).await)
+            .await;
+        self.patience = taker.patience();
+        let found = matches!(suspect, Ok(Some(_)));
+        let (suspect, ended) = match suspect {
+            Ok(suspect) => (suspect, Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        taker.start_alone(worker, suspect);
+        if found {
             self.next_look = Instant::now();
         }
-        Ok(())
-    }
-
-    /// Until a slot is freed, the worker stops, or the time is over.
-    async fn wait(&self, longest: Duration) {
-        tokio::select! {
-            () = self.core.freed.notified() => {}
-            () = self.core.stop.cancelled() => {}
-            () = tokio::time::sleep(longest) => {}
-        }
+        ended
     }
 }
 
 /// Waits between tries when the database is away: longer each time, spread at random, so that a fleet does not come back
 /// at once.
 #[derive(Default)]
-pub(super) struct Trouble {
+pub struct Trouble {
     tries: u32,
 }
 
 impl Trouble {
     const LONGEST: Duration = Duration::from_secs(2);
 
-    pub(super) fn over(&mut self) {
+    /// It works again.
+    pub fn over(&mut self) {
         self.tries = 0;
     }
 
-    pub(super) async fn wait(&mut self, stop: &tokio_util::sync::CancellationToken) {
+    /// Waits a while, or until `stop`.
+    pub async fn wait(&mut self, stop: &CancellationToken) {
         let span = Duration::from_millis(50).saturating_mul(1 << self.tries.min(10)).min(Trouble::LONGEST);
         self.tries += 1;
         tokio::select! {

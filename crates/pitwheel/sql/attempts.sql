@@ -1,0 +1,6 @@
+-- attempts.sql: which attempt these claims are, by whom, and whether somebody asked to cancel them.
+-- No row: the claim no longer holds the job.
+select job.id, job.attempt, job.max_attempts, job.cancel_requested_at is not null as cancelled, worker.name
+from unnest($1::bigint[], $2::bigint[]) as claim(id, fence)
+join pitwheel.job on job.id = claim.id and job.fence = claim.fence
+join pitwheel.worker on worker.id = job.holder

@@ -1,0 +1,110 @@
+//! How a handler reaches the engine: through the database, or through a server.
+
+use crate::client::Pitwheel;
+use crate::enqueue::Enqueued;
+use crate::error::Error;
+use crate::job::NewJob;
+
+pub(crate) enum Door {
+    Database(Pitwheel),
+    #[cfg(feature = "remote")]
+    Server(Server),
+}
+
+impl Door {
+    pub(crate) async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, Error> {
+        match self {
+            Door::Database(pitwheel) => pitwheel.enqueue_many(jobs).await,
+            #[cfg(feature = "remote")]
+            Door::Server(server) => server.enqueue(jobs).await,
+        }
+    }
+}
+
+#[cfg(feature = "remote")]
+pub(crate) use self::server::Server;
+
+#[cfg(feature = "remote")]
+mod server {
+    use std::time::{Duration, SystemTime};
+
+    use pitwheel_proto::v1;
+    use pitwheel_proto::v1::job_service_client::JobServiceClient;
+    use pitwheel_proto::v1::worker_service_client::WorkerServiceClient;
+    use tonic::Code;
+    use tonic::transport::{Channel, Endpoint};
+
+    use crate::enqueue::{BATCH_MAX, Enqueued};
+    use crate::error::{DatabaseError, Error};
+    use crate::job::NewJob;
+
+    /// A peer that vanished without a word is noticed after this long and half again.
+    const KEEPALIVE: Duration = Duration::from_secs(10);
+    const MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+    /// A server, connected to when it is needed.
+    #[derive(Clone)]
+    pub(crate) struct Server {
+        channel: Channel,
+    }
+
+    impl Server {
+        pub(crate) fn new(url: &str) -> Result<Server, Error> {
+            let endpoint = Endpoint::from_shared(url.to_owned())
+                .map_err(|error| Error::Url(format!("{error} (expected http://host:7475)")))?;
+            let channel = endpoint
+                .connect_timeout(KEEPALIVE)
+                .http2_keep_alive_interval(KEEPALIVE)
+                .keep_alive_timeout(KEEPALIVE / 2)
+                .keep_alive_while_idle(true)
+                .tcp_nodelay(true)
+                .connect_lazy();
+            Ok(Server { channel })
+        }
+
+        pub(crate) fn workers(&self) -> WorkerServiceClient<Channel> {
+            WorkerServiceClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX)
+        }
+
+        pub(crate) async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, Error> {
+            jobs.iter().try_for_each(NewJob::check)?;
+            let mut client = JobServiceClient::new(self.channel.clone());
+            let mut enqueued = Vec::with_capacity(jobs.len());
+            for batch in jobs.chunks(BATCH_MAX) {
+                let request = v1::EnqueueRequest { jobs: batch.iter().map(message).collect() };
+                let answer = client.enqueue(request).await.map_err(|status| error(&status))?;
+                let answers = answer.into_inner().jobs.into_iter();
+                enqueued.extend(answers.map(|job| Enqueued { id: job.job_id, is_new: job.is_new }));
+            }
+            Ok(enqueued)
+        }
+    }
+
+    fn error(status: &tonic::Status) -> Error {
+        match status.code() {
+            Code::InvalidArgument => Error::Invalid(status.message().to_owned()),
+            _ => {
+                Error::Database(DatabaseError::Unreachable(format!("the server says: {}", status.message())))
+            }
+        }
+    }
+
+    fn message(job: &NewJob) -> v1::NewJob {
+        let run_at = match job.run_at {
+            Some(at) => Some(at),
+            None if job.delay.is_zero() => None,
+            None => Some(SystemTime::now() + job.delay),
+        };
+        v1::NewJob {
+            kind: job.kind.clone(),
+            payload: job.payload.clone().unwrap_or_default(),
+            queue: job.queue.clone(),
+            run_at: run_at.map(prost_types::Timestamp::from),
+            priority: job.priority.into(),
+            max_attempts: Some(job.max_attempts),
+            timeout: job.timeout.and_then(|span| span.try_into().ok()),
+            key: job.key.clone(),
+            metadata: job.metadata.clone().and_then(Result::ok),
+        }
+    }
+}

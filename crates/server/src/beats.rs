@@ -1,0 +1,112 @@
+//! Heartbeats: many workers' leases moved on by one statement.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pitwheel::engine::{Ending, Settlement, heartbeat, held, retire};
+use pitwheel::{Claim, Error};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::node::Node;
+
+/// How long a heartbeat may wait for others. Far below the time after which a worker would miss it.
+const LINGER: Duration = Duration::from_millis(500);
+const LINGER_PARTS: u32 = 10;
+
+/// A worker's heartbeat, and who waits for its answer.
+pub(crate) struct Beat {
+    workers: Vec<i64>,
+    answer: oneshot::Sender<Result<Answer, Arc<Error>>>,
+}
+
+/// What a worker is told.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    pub(crate) cancelled: Vec<Claim>,
+    pub(crate) dead: Vec<i64>,
+}
+
+/// The way in.
+pub(crate) struct Beats {
+    sender: mpsc::UnboundedSender<Beat>,
+}
+
+impl Beats {
+    pub(crate) fn new() -> (Beats, mpsc::UnboundedReceiver<Beat>) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        (Beats { sender }, receiver)
+    }
+
+    /// Moves these leases on, together with those of others.
+    pub(crate) async fn beat(&self, workers: Vec<i64>) -> Result<Answer, Arc<Error>> {
+        let (answer, answered) = oneshot::channel();
+        let sent = self.sender.send(Beat { workers, answer });
+        let ending = || Arc::new(Error::Invalid("this node is ending: send heartbeats to another".into()));
+        sent.map_err(|_| ending())?;
+        answered.await.unwrap_or_else(|_| Err(ending()))
+    }
+}
+
+/// Moves leases on until the node ends.
+pub(crate) async fn run(node: Arc<Node>, mut queue: mpsc::UnboundedReceiver<Beat>) {
+    let linger = LINGER.min(node.heartbeat_every() / LINGER_PARTS);
+    while let Some(first) = queue.recv().await {
+        tokio::time::sleep(linger).await;
+        let mut beats = vec![first];
+        while let Ok(beat) = queue.try_recv() {
+            beats.push(beat);
+        }
+        answer(&node, beats).await;
+    }
+}
+
+async fn answer(node: &Node, beats: Vec<Beat>) {
+    let mut workers: Vec<i64> = beats.iter().flat_map(|beat| &beat.workers).copied().collect();
+    // Sorted: two nodes that renew the same rows lock them in one order.
+    workers.sort_unstable();
+    workers.dedup();
+    match node.pool.run(async |client| heartbeat(&*client, &workers).await).await {
+        Err(error) => {
+            let error = Arc::new(error);
+            beats.into_iter().for_each(|beat| {
+                let _ = beat.answer.send(Err(error.clone()));
+            });
+        }
+        Ok(renewed) => {
+            let alive: HashSet<i64> = renewed.alive.into_iter().collect();
+            let mut cancelled: HashMap<i64, Vec<Claim>> = HashMap::new();
+            for (worker, claim) in renewed.cancelled {
+                cancelled.entry(worker).or_default().push(claim);
+            }
+            for beat in beats {
+                let theirs = beat.workers.iter().filter_map(|worker| cancelled.get(worker));
+                let answer = Answer {
+                    cancelled: theirs.flatten().copied().collect(),
+                    dead: beat.workers.iter().filter(|worker| !alive.contains(worker)).copied().collect(),
+                };
+                let _ = beat.answer.send(Ok(answer));
+            }
+        }
+    }
+}
+
+/// A stream ended, and its worker says what it still runs: what was on its way to it is given back, and if nothing is left
+/// it is no worker any more.
+pub(crate) async fn ended(node: &Arc<Node>, worker: i64, holding: &[Claim]) -> Result<(), Arc<Error>> {
+    let holds = node.pool.run(async |client| held(&*client, &[worker]).await).await?;
+    let holding: HashSet<&Claim> = holding.iter().collect();
+    let unheard: Vec<Settlement> = holds
+        .iter()
+        .flat_map(|hold| &hold.claims)
+        .filter(|claim| !holding.contains(claim))
+        .map(|claim| Settlement { claim: *claim, ending: Ending::released() })
+        .collect();
+    if !unheard.is_empty() {
+        node.reports.settle(unheard).await?;
+    }
+    if holding.is_empty() {
+        node.pool.run(async |client| retire(&client, worker).await).await?;
+    }
+    Ok(())
+}

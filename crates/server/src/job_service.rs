@@ -1,0 +1,51 @@
+//! The door for programs that enqueue jobs and ask about them.
+
+use pitwheel::{Cancelled, NewJob, Pitwheel};
+use pitwheel_proto::v1;
+use pitwheel_proto::v1::job_service_server::JobService;
+use tonic::{Request, Response, Status};
+
+use crate::{convert, limits};
+
+pub(crate) struct Jobs {
+    pitwheel: Pitwheel,
+}
+
+impl Jobs {
+    pub(crate) fn new(pitwheel: Pitwheel) -> Jobs {
+        Jobs { pitwheel }
+    }
+}
+
+#[tonic::async_trait]
+impl JobService for Jobs {
+    async fn enqueue(
+        &self,
+        request: Request<v1::EnqueueRequest>,
+    ) -> Result<Response<v1::EnqueueResponse>, Status> {
+        let jobs = request.into_inner().jobs;
+        limits::enqueue(jobs.len())?;
+        let jobs = jobs.into_iter().map(convert::new_job).collect::<Result<Vec<NewJob>, _>>()?;
+        let enqueued = self.pitwheel.enqueue_many(jobs).await.map_err(|error| convert::status(&error))?;
+        let jobs = enqueued.into_iter().map(|job| v1::Enqueued { job_id: job.id, is_new: job.is_new });
+        Ok(Response::new(v1::EnqueueResponse { jobs: jobs.collect() }))
+    }
+
+    async fn get_job(
+        &self,
+        request: Request<v1::GetJobRequest>,
+    ) -> Result<Response<v1::GetJobResponse>, Status> {
+        let found = self.pitwheel.job(request.into_inner().job_id).await;
+        let job = convert::job(found.map_err(|error| convert::status(&error))?);
+        Ok(Response::new(v1::GetJobResponse { job: Some(job) }))
+    }
+
+    async fn cancel_job(
+        &self,
+        request: Request<v1::CancelJobRequest>,
+    ) -> Result<Response<v1::CancelJobResponse>, Status> {
+        let cancelled = self.pitwheel.cancel(request.into_inner().job_id).await;
+        let at_once = cancelled.map_err(|error| convert::status(&error))? == Cancelled::AtOnce;
+        Ok(Response::new(v1::CancelJobResponse { at_once }))
+    }
+}

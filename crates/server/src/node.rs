@@ -1,0 +1,211 @@
+//! One server process: its streams, and the loops that serve them all.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use pitwheel::engine::{Ears, Ending, Pool, Settlement, Trouble, held, listen, pool_of, register, sweep};
+use pitwheel::{Claim, Error, Pitwheel};
+use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::beats::Beats;
+use crate::group;
+use crate::reports::Reports;
+use crate::streams::{Message, Streams};
+use crate::{Options, beats, reports};
+
+/// Two claims, two settles, heartbeats and the look after the dead.
+const CONNECTIONS: usize = 6;
+/// Heartbeats per lease: five may fail before the sixth is too late.
+const BEATS: u32 = 6;
+/// Sweeps per lease.
+const TICKS: u32 = 20;
+/// If nobody swept for this part of a lease, nobody could renew either.
+const SLEPT_PARTS: u32 = 4;
+const PRUNE: Duration = Duration::from_secs(3600);
+/// How often a stream that is full and silent is compared with the database.
+const RECONCILE: Duration = Duration::from_secs(1);
+
+pub(crate) struct Node {
+    pub(crate) pool: Pool,
+    pub(crate) options: Options,
+    pub(crate) reports: Reports,
+    pub(crate) beats: Beats,
+    pitwheel: Pitwheel,
+    name: String,
+    streams: Mutex<Streams>,
+    /// Ends when no more shall be claimed.
+    stop: CancellationToken,
+    /// Claims, and what gives back what they brought too late.
+    claims: TaskTracker,
+    /// Ends when nothing more will be reported.
+    end: CancellationToken,
+    loops: TaskTracker,
+}
+
+impl Node {
+    pub(crate) fn start(pitwheel: Pitwheel, options: Options) -> Result<Arc<Node>, Error> {
+        let (reports, report_queue) = Reports::new();
+        let (beats, beat_queue) = Beats::new();
+        let node = Arc::new(Node {
+            pool: pool_of(&pitwheel, CONNECTIONS)?,
+            options,
+            reports,
+            beats,
+            pitwheel,
+            name: format!("node {}", std::process::id()),
+            streams: Mutex::default(),
+            stop: CancellationToken::new(),
+            claims: TaskTracker::new(),
+            end: CancellationToken::new(),
+            loops: TaskTracker::new(),
+        });
+        node.loops.spawn(reports::run(node.clone(), report_queue));
+        node.spawn(beats::run(node.clone(), beat_queue));
+        node.spawn(listening(node.clone()));
+        node.spawn(sweeping(node.clone()));
+        node.spawn(reconciling(node.clone()));
+        Ok(node)
+    }
+
+    /// Until the end of the node.
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let end = self.end.clone();
+        self.loops.spawn(async move {
+            tokio::select! {
+                () = task => {}
+                () = end.cancelled() => {}
+            }
+        });
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn streams(&self) -> MutexGuard<'_, Streams> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How often workers shall send a heartbeat.
+    pub(crate) fn heartbeat_every(&self) -> Duration {
+        self.options.lease / BEATS
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stop.is_cancelled()
+    }
+
+    /// Registers a worker and feeds its stream from now on.
+    pub(crate) async fn open(
+        self: &Arc<Node>,
+        name: &str,
+        queues: &[String],
+        kinds: &[String],
+        slots: usize,
+    ) -> Result<(i64, mpsc::UnboundedReceiver<Message>), Error> {
+        let lease = self.options.lease;
+        let worker = self.pool.run(async |client| register(&client, name, lease).await).await?;
+        let (sender, messages) = mpsc::unbounded_channel();
+        let mut streams = self.streams();
+        let (group, is_new) = streams.group(queues, kinds);
+        streams.open(worker, group.clone(), slots, sender);
+        drop(streams);
+        if is_new {
+            self.claims.spawn(group::run(self.clone(), group));
+        }
+        Ok((worker, messages))
+    }
+
+    /// Gives back what was claimed and cannot be sent, however long the database is away.
+    pub(crate) fn release(self: &Arc<Node>, claims: Vec<Claim>) {
+        if claims.is_empty() {
+            return;
+        }
+        let node = self.clone();
+        self.claims.spawn(async move {
+            let batch: Vec<Settlement> =
+                claims.into_iter().map(|claim| Settlement { claim, ending: Ending::released() }).collect();
+            let mut trouble = Trouble::default();
+            while let Err(error) = node.reports.settle(batch.clone()).await {
+                tracing::warn!(%error, jobs = batch.len(), "cannot give back what was not sent, will try again");
+                trouble.wait(&node.end).await;
+                if node.end.is_cancelled() {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Ends the streams and claims no more. Reports and heartbeats are still answered.
+    pub(crate) fn stop(&self) {
+        self.stop.cancel();
+        self.streams().close_all();
+    }
+
+    /// Writes what is left to write.
+    pub(crate) async fn finish(&self) {
+        self.stop();
+        self.claims.close();
+        if tokio::time::timeout(self.options.lease, self.claims.wait()).await.is_err() {
+            tracing::warn!("the database was away for too long: what was not given back waits for the sweep");
+        }
+        self.reports.close();
+        self.end.cancel();
+        self.loops.close();
+        self.loops.wait().await;
+    }
+}
+
+/// Wakes the claimers when something is due.
+async fn listening(node: Arc<Node>) {
+    let ears = {
+        let node = node.clone();
+        Ears { due: Box::new(move |queue| node.streams().wake(queue)), cancel: Arc::new(Notify::new()) }
+    };
+    listen(&node.pool, ears).await;
+}
+
+/// Declares dead who was silent for too long, gives back what they held, and prunes.
+async fn sweeping(node: Arc<Node>) {
+    let lease = node.options.lease;
+    let (tick, slept) = (lease / TICKS, lease / SLEPT_PARTS);
+    let mut next_prune = Instant::now();
+    loop {
+        let swept = node.pool.run(async |client| sweep(&client, tick, slept).await).await;
+        match swept {
+            Ok(swept) if !swept.dead.is_empty() || swept.given_back + swept.buried > 0 || swept.slept => {
+                tracing::info!(?swept, "swept");
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "cannot sweep, will try again"),
+        }
+        if Instant::now() >= next_prune {
+            let pruned = node.pitwheel.prune_history(node.options.keep_history).await;
+            let pause = if pruned.is_ok() { PRUNE } else { Duration::from_secs(60) };
+            next_prune = Instant::now() + pause;
+        }
+        tokio::time::sleep(tick).await;
+    }
+}
+
+/// Finds out what was reported to other nodes.
+async fn reconciling(node: Arc<Node>) {
+    loop {
+        tokio::time::sleep(RECONCILE).await;
+        let (silent, claims) = {
+            let mut streams = node.streams();
+            let silent = streams.silent();
+            let claims = streams.claims_of(&silent);
+            (silent, claims)
+        };
+        if silent.is_empty() {
+            continue;
+        }
+        match node.pool.run(async |client| held(&*client, &silent).await).await {
+            Ok(held) => node.streams().reconcile(&silent, &claims, &held),
+            Err(error) => tracing::warn!(%error, "cannot see what streams hold, will try again"),
+        }
+    }
+}

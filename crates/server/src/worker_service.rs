@@ -1,0 +1,175 @@
+//! The door for programs that run jobs.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::Stream;
+use pitwheel::engine::{AttemptOf, Settlement, attempts, progress};
+use pitwheel::{Claim, Settled};
+use pitwheel_proto::v1;
+use pitwheel_proto::v1::stream_jobs_response::Event;
+use pitwheel_proto::v1::worker_service_server::WorkerService;
+use tokio::sync::mpsc;
+use tonic::{Request, Response, Status};
+
+use crate::convert::{self, Reported};
+use crate::node::Node;
+use crate::streams::Message;
+use crate::{beats, limits};
+
+pub(crate) struct Workers {
+    node: Arc<Node>,
+}
+
+impl Workers {
+    pub(crate) fn new(node: Arc<Node>) -> Workers {
+        Workers { node }
+    }
+
+    /// Which attempts the failed ones are, so that the last is not tried again.
+    async fn attempts(&self, reported: &[(Claim, Reported)]) -> Result<HashMap<i64, AttemptOf>, Status> {
+        let failed = reported.iter().filter(|(_, what)| what.depends_on_attempt()).map(|(claim, _)| *claim);
+        let failed: Vec<Claim> = failed.collect();
+        if failed.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let found = self.node.pool.run(async |client| attempts(&*client, &failed).await).await;
+        found.map_err(|error| convert::status(&error))
+    }
+}
+
+#[tonic::async_trait]
+impl WorkerService for Workers {
+    type StreamJobsStream = Assigned;
+
+    async fn stream_jobs(
+        &self,
+        request: Request<v1::StreamJobsRequest>,
+    ) -> Result<Response<Assigned>, Status> {
+        let request = request.into_inner();
+        let name = limits::worker_name(&request.worker)?;
+        let slots = limits::slots(request.slots)?;
+        let (queues, kinds) = (limits::queues(request.queues)?, limits::kinds(request.kinds)?);
+        let node = &self.node;
+        if node.is_stopping() {
+            return Err(Status::unavailable("this node is ending: try another"));
+        }
+        if node.streams().len() >= limits::STREAMS_MAX {
+            let max = limits::STREAMS_MAX;
+            return Err(Status::resource_exhausted(format!(
+                "this node has {max} streams already: try another"
+            )));
+        }
+        let opened = node.open(&name, &queues, &kinds, slots).await;
+        let (worker, messages) = opened.map_err(|error| convert::status(&error))?;
+        let welcome = v1::Welcome {
+            worker_id: worker,
+            lease: Some(convert::duration(node.options.lease)),
+            heartbeat_every: Some(convert::duration(node.heartbeat_every())),
+        };
+        let first = Some(v1::StreamJobsResponse { event: Some(Event::Welcome(welcome)) });
+        Ok(Response::new(Assigned { node: node.clone(), worker, first, messages }))
+    }
+
+    async fn heartbeat(
+        &self,
+        request: Request<v1::HeartbeatRequest>,
+    ) -> Result<Response<v1::HeartbeatResponse>, Status> {
+        let request = request.into_inner();
+        let mut workers = request.worker_ids;
+        workers.extend(request.ended.iter().map(|ended| ended.worker_id));
+        limits::batch("workers", workers.len())?;
+        let answer = self.node.beats.beat(workers).await.map_err(|error| convert::status(&error))?;
+        for ended in request.ended {
+            let holding: Vec<Claim> = ended.holding.into_iter().map(convert::claim).collect();
+            let given_back = beats::ended(&self.node, ended.worker_id, &holding).await;
+            given_back.map_err(|error| convert::status(&error))?;
+        }
+        Ok(Response::new(v1::HeartbeatResponse {
+            cancelled: answer.cancelled.into_iter().map(convert::claim_message).collect(),
+            dead_worker_ids: answer.dead,
+        }))
+    }
+
+    async fn report_result(
+        &self,
+        request: Request<v1::ReportResultRequest>,
+    ) -> Result<Response<v1::ReportResultResponse>, Status> {
+        let results = request.into_inner().results;
+        limits::batch("results", results.len())?;
+        let reported = results.into_iter().map(convert::reported).collect::<Result<Vec<_>, _>>()?;
+        let attempts = self.attempts(&reported).await?;
+        let mut written = vec![v1::Written::Lost; reported.len()];
+        let (mut endings, mut places, mut notes) = (Vec::new(), Vec::new(), Vec::new());
+        for (at, (claim, what)) in reported.into_iter().enumerate() {
+            let place = self.node.streams().sent(claim).place;
+            match what.ending(attempts.get(&claim.id), place) {
+                convert::Written::Ending(ending) => {
+                    endings.push(Settlement { claim, ending });
+                    places.push(at);
+                }
+                convert::Written::Note(fraction, note) => {
+                    notes.push((claim, fraction, note));
+                    written[at] = v1::Written::Yes;
+                }
+            }
+        }
+        if !notes.is_empty() {
+            notes.sort_unstable_by_key(|(claim, ..)| claim.id);
+            let noted = self.node.pool.run(async |client| progress(&client, &notes).await).await;
+            noted.map_err(|error| convert::status(&error))?;
+        }
+        if !endings.is_empty() {
+            let settled = self.node.reports.settle(endings).await.map_err(|error| convert::status(&error))?;
+            for (at, settled) in places.into_iter().zip(settled) {
+                if settled == Settled::Written {
+                    written[at] = v1::Written::Yes;
+                }
+            }
+        }
+        Ok(Response::new(v1::ReportResultResponse { written: written.into_iter().map(i32::from).collect() }))
+    }
+}
+
+/// What goes down one stream. Dropped when the worker is gone: then what was not sent is given back.
+pub(crate) struct Assigned {
+    node: Arc<Node>,
+    worker: i64,
+    first: Option<Message>,
+    messages: mpsc::UnboundedReceiver<Message>,
+}
+
+impl Stream for Assigned {
+    type Item = Result<Message, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(Ok(first)));
+        }
+        let message = std::task::ready!(self.messages.poll_recv(context));
+        // The node ends its streams when it ends itself.
+        let ended = Err(Status::unavailable("this node is ending: try another"));
+        match message {
+            Some(message) => Poll::Ready(Some(Ok(message))),
+            None if self.node.is_stopping() => Poll::Ready(Some(ended)),
+            None => Poll::Ready(None),
+        }
+    }
+}
+
+impl Drop for Assigned {
+    fn drop(&mut self) {
+        self.node.streams().close(self.worker);
+        self.messages.close();
+        let mut unsent = Vec::new();
+        while let Ok(message) = self.messages.try_recv() {
+            if let Some(Event::Assignments(assignments)) = message.event {
+                let claims = assignments.jobs.iter().map(|job| Claim { id: job.job_id, fence: job.fence });
+                unsent.extend(claims);
+            }
+        }
+        self.node.release(unsent);
+    }
+}

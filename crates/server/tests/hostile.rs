@@ -1,0 +1,156 @@
+//! Whatever comes in, the answer is a clear refusal, and the next caller is served.
+
+mod support;
+
+use std::time::Duration;
+
+use anyhow::Result;
+use pitwheel_proto::v1;
+use pitwheel_testkit::TestDb;
+use tokio::io::AsyncWriteExt;
+use tonic::Code;
+
+use crate::support::Node;
+
+const LEASE: Duration = Duration::from_secs(30);
+
+#[tokio::test]
+async fn a_stream_that_asks_for_nonsense_is_refused() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let good = v1::StreamJobsRequest {
+        worker: "w".into(),
+        queues: vec!["default".into()],
+        kinds: vec!["work".into()],
+        slots: 1,
+    };
+    let bad = [
+        v1::StreamJobsRequest { worker: "\n".into(), ..good.clone() },
+        v1::StreamJobsRequest { queues: vec![], ..good.clone() },
+        v1::StreamJobsRequest { queues: vec!["white space".into()], ..good.clone() },
+        v1::StreamJobsRequest { queues: (0..101).map(|n| format!("q{n}")).collect(), ..good.clone() },
+        v1::StreamJobsRequest { kinds: vec![], ..good.clone() },
+        v1::StreamJobsRequest { kinds: vec!["\0".into()], ..good.clone() },
+        v1::StreamJobsRequest { slots: 0, ..good.clone() },
+        v1::StreamJobsRequest { slots: u32::MAX, ..good.clone() },
+    ];
+    let mut client = node.workers().await?;
+    for request in bad {
+        let told = format!("{request:?}");
+        let refusal = client.stream_jobs(request).await.expect_err(&told);
+        assert_eq!(refusal.code(), Code::InvalidArgument, "{told}: {refusal}");
+    }
+    assert_eq!(db.count("select count(*) from pitwheel.worker").await?, 0);
+    client.stream_jobs(good).await?;
+    node.stop().await
+}
+
+#[tokio::test]
+async fn jobs_that_cannot_be_kept_are_refused_with_their_batch() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let good = v1::NewJob { kind: "work".into(), ..v1::NewJob::default() };
+    let far = prost_types::Timestamp { seconds: i64::MAX, nanos: 0 };
+    let bad = [
+        v1::NewJob { kind: String::new(), ..good.clone() },
+        v1::NewJob { payload: "{".into(), ..good.clone() },
+        v1::NewJob { payload: "\"\\u0000\"".into(), ..good.clone() },
+        v1::NewJob { payload: "1e9999".into(), ..good.clone() },
+        v1::NewJob { payload: format!("{}1{}", "[".repeat(100), "]".repeat(100)), ..good.clone() },
+        v1::NewJob { payload: format!("\"{}\"", "x".repeat(300_000)), ..good.clone() },
+        v1::NewJob { queue: "no name".into(), ..good.clone() },
+        v1::NewJob { priority: 10, ..good.clone() },
+        v1::NewJob { priority: i32::MIN, ..good.clone() },
+        v1::NewJob { max_attempts: Some(0), ..good.clone() },
+        v1::NewJob { max_attempts: Some(u32::MAX), ..good.clone() },
+        v1::NewJob { run_at: Some(far), ..good.clone() },
+        v1::NewJob { timeout: Some(prost_types::Duration { seconds: -1, nanos: 0 }), ..good.clone() },
+        v1::NewJob { timeout: Some(prost_types::Duration { seconds: i64::MAX, nanos: 0 }), ..good.clone() },
+        v1::NewJob { key: Some(String::new()), ..good.clone() },
+        v1::NewJob { key: Some("\0".into()), ..good.clone() },
+        v1::NewJob { metadata: Some("}".into()), ..good.clone() },
+    ];
+    let mut client = node.jobs().await?;
+    for job in bad {
+        let told: String = format!("{job:?}").chars().take(200).collect();
+        let refusal =
+            client.enqueue(v1::EnqueueRequest { jobs: vec![good.clone(), job] }).await.expect_err(&told);
+        assert_eq!(refusal.code(), Code::InvalidArgument, "{told}: {refusal}");
+    }
+    for count in [0, 501] {
+        let jobs = vec![good.clone(); count];
+        let refusal = client.enqueue(v1::EnqueueRequest { jobs }).await.expect_err("too few or many");
+        assert_eq!(refusal.code(), Code::InvalidArgument);
+    }
+    assert_eq!(db.count("select count(*) from pitwheel.job").await?, 0, "a refused batch leaves nothing");
+    for id in [0, -1, i64::MIN, i64::MAX] {
+        let refusal = client.get_job(v1::GetJobRequest { job_id: id }).await.expect_err("no such job");
+        assert_eq!(refusal.code(), Code::NotFound);
+        let refusal = client.cancel_job(v1::CancelJobRequest { job_id: id }).await.expect_err("no such job");
+        assert_eq!(refusal.code(), Code::NotFound);
+    }
+    let enqueued = client.enqueue(v1::EnqueueRequest { jobs: vec![good; 500] }).await?.into_inner();
+    assert_eq!(enqueued.jobs.len(), 500);
+    node.stop().await
+}
+
+#[tokio::test]
+async fn results_that_say_nothing_are_refused_and_the_job_goes_on() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    db.pitwheel().enqueue(pitwheel::NewJob::raw("work", "{}")).await?;
+    let mut stream = node.stream(1).await?;
+    let job = stream.jobs().await?.remove(0);
+    let claim = Some(v1::Claim { job_id: job.job_id, fence: job.fence });
+    let outcome = |outcome| v1::Result { claim, outcome: Some(outcome) };
+    use v1::result::Outcome as Reply;
+    let bad = [
+        v1::Result::default(),
+        v1::Result { claim, outcome: None },
+        v1::Result { claim: None, outcome: Some(Reply::Release(v1::Release {})) },
+        outcome(Reply::Snooze(v1::Snooze { delay: None })),
+        outcome(Reply::Snooze(v1::Snooze { delay: Some(prost_types::Duration { seconds: -5, nanos: 0 }) })),
+        outcome(Reply::Complete(v1::Complete { result: Some("not json".into()), forget: false })),
+        outcome(Reply::Fail(v1::Fail {
+            retry_after: Some(prost_types::Duration { seconds: i64::MAX, nanos: 0 }),
+            ..v1::Fail::default()
+        })),
+    ];
+    for result in bad {
+        let told = format!("{result:?}");
+        let request = v1::ReportResultRequest { results: vec![result] };
+        let refusal = stream.client.report_result(request).await.expect_err(&told);
+        assert_eq!(refusal.code(), Code::InvalidArgument, "{told}: {refusal}");
+    }
+    // What nobody holds is lost, whatever is said of it; a wild note and a wild error are taken as far as they can be.
+    let strange = v1::Assignment { job_id: i64::MAX, fence: -1, ..job.clone() };
+    assert_eq!(stream.complete(&strange).await?, v1::Written::Lost);
+    let wild = v1::Progress { fraction: f32::NAN, note: "\0".repeat(10_000) };
+    assert_eq!(stream.report(&job, Reply::Progress(wild)).await?, v1::Written::Yes);
+    let error = v1::Fail { error: "\0é".repeat(100_000), cause: 77, ..v1::Fail::default() };
+    assert_eq!(stream.report(&job, Reply::Fail(error)).await?, v1::Written::Yes);
+    node.stop().await
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_protocol_disturb_nobody() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    for noise in [b"GET / HTTP/1.1\r\n\r\n".as_slice(), &[0; 1000], &[0xff; 100_000]] {
+        let mut socket = tokio::net::TcpStream::connect(node.address).await?;
+        // The node may hang up before it has read all of it.
+        let _ = socket.write_all(noise).await;
+    }
+    let job = v1::NewJob { kind: "work".into(), ..v1::NewJob::default() };
+    node.jobs().await?.enqueue(v1::EnqueueRequest { jobs: vec![job] }).await?;
+    node.stop().await
+}
+
+#[tokio::test]
+async fn an_address_that_others_can_reach_is_refused() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start_at(db.pitwheel(), LEASE, "0.0.0.0:0".parse()?).await?;
+    let error = node.stop().await.expect_err("it must not serve");
+    assert!(error.to_string().contains("can be reached from other machines"), "{error}");
+    Ok(())
+}
