@@ -24,6 +24,8 @@ demo:
 test:
 	@scripts/setup test
 	cargo test --workspace --all-features
+	cargo build -p pitwheel-cli
+	@scripts/test-python $(TARGET)
 
 check:
 	@scripts/setup check

@@ -22,7 +22,7 @@ impl Door {
 }
 
 #[cfg(feature = "remote")]
-pub(crate) use self::server::Server;
+pub(crate) use self::server::{Server, address};
 
 #[cfg(feature = "remote")]
 mod server {
@@ -48,18 +48,22 @@ mod server {
         channel: Channel,
     }
 
+    /// Where a server is said to be.
+    pub(crate) fn address(url: &str) -> Result<Endpoint, Error> {
+        let endpoint = Endpoint::from_shared(url.to_owned())
+            .map_err(|error| Error::Url(format!("{error} (expected http://host:7475)")))?;
+        Ok(endpoint
+            .connect_timeout(KEEPALIVE)
+            .http2_keep_alive_interval(KEEPALIVE)
+            .keep_alive_timeout(KEEPALIVE / 2)
+            .keep_alive_while_idle(true)
+            .tcp_nodelay(true))
+    }
+
     impl Server {
-        pub(crate) fn new(url: &str) -> Result<Server, Error> {
-            let endpoint = Endpoint::from_shared(url.to_owned())
-                .map_err(|error| Error::Url(format!("{error} (expected http://host:7475)")))?;
-            let channel = endpoint
-                .connect_timeout(KEEPALIVE)
-                .http2_keep_alive_interval(KEEPALIVE)
-                .keep_alive_timeout(KEEPALIVE / 2)
-                .keep_alive_while_idle(true)
-                .tcp_nodelay(true)
-                .connect_lazy();
-            Ok(Server { channel })
+        /// Only inside a runtime, which the connection is made on when it is needed.
+        pub(crate) fn at(address: &Endpoint) -> Server {
+            Server { channel: address.connect_lazy() }
         }
 
         pub(crate) fn workers(&self) -> WorkerServiceClient<Channel> {

@@ -21,7 +21,7 @@ use crate::claimer::{Trouble, claim_for};
 use crate::client::Pitwheel;
 use crate::db::Pool;
 #[cfg(feature = "remote")]
-use crate::door::Server;
+use crate::door::{Server, address};
 use crate::error::Error;
 use crate::handler::{Context, Handlers};
 use crate::hint;
@@ -69,7 +69,7 @@ pub struct Worker {
 enum Home {
     Database(Pitwheel),
     #[cfg(feature = "remote")]
-    Server(Server),
+    Server(Box<tonic::transport::Endpoint>),
     Nowhere,
 }
 
@@ -94,8 +94,8 @@ impl Worker {
     /// else is the same, but the lease and how long history is kept are the server's to say.
     #[cfg(feature = "remote")]
     pub fn remote(url: &str) -> Worker {
-        match Server::new(url) {
-            Ok(server) => Worker::at(Home::Server(server)),
+        match address(url) {
+            Ok(address) => Worker::at(Home::Server(Box::new(address))),
             Err(problem) => Worker { problem: Some(problem), ..Worker::at(Home::Nowhere) },
         }
     }
@@ -191,7 +191,7 @@ impl Worker {
         let pitwheel = match std::mem::replace(&mut self.home, Home::Nowhere) {
             Home::Database(pitwheel) => pitwheel,
             #[cfg(feature = "remote")]
-            Home::Server(server) => return remote::run(self, server, shutdown).await,
+            Home::Server(address) => return remote::run(self, Server::at(&address), shutdown).await,
             Home::Nowhere => return Err(Error::Invalid("a worker needs a database or a server".into())),
         };
         let pool = pitwheel.pool.sibling(CONNECTIONS)?;

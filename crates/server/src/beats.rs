@@ -4,11 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use pitwheel::Claim;
 use pitwheel::engine::{Ending, Settlement, heartbeat, held, retire};
-use pitwheel::{Claim, Error};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::node::Node;
+use crate::reports::Refusal;
 
 /// How long a heartbeat may wait for others. Far below the time after which a worker would miss it.
 const LINGER: Duration = Duration::from_millis(500);
@@ -17,7 +18,7 @@ const LINGER_PARTS: u32 = 10;
 /// A worker's heartbeat, and who waits for its answer.
 pub(crate) struct Beat {
     workers: Vec<i64>,
-    answer: oneshot::Sender<Result<Answer, Arc<Error>>>,
+    answer: oneshot::Sender<Result<Answer, Refusal>>,
 }
 
 /// What a worker is told.
@@ -39,12 +40,11 @@ impl Beats {
     }
 
     /// Moves these leases on, together with those of others.
-    pub(crate) async fn beat(&self, workers: Vec<i64>) -> Result<Answer, Arc<Error>> {
+    pub(crate) async fn beat(&self, workers: Vec<i64>) -> Result<Answer, Refusal> {
         let (answer, answered) = oneshot::channel();
         let sent = self.sender.send(Beat { workers, answer });
-        let ending = || Arc::new(Error::Invalid("this node is ending: send heartbeats to another".into()));
-        sent.map_err(|_| ending())?;
-        answered.await.unwrap_or_else(|_| Err(ending()))
+        sent.map_err(|_| Refusal::Ending)?;
+        answered.await.unwrap_or(Err(Refusal::Ending))
     }
 }
 
@@ -68,9 +68,9 @@ async fn answer(node: &Node, beats: Vec<Beat>) {
     workers.dedup();
     match node.pool.run(async |client| heartbeat(&*client, &workers).await).await {
         Err(error) => {
-            let error = Arc::new(error);
+            let refusal = Refusal::from(error);
             beats.into_iter().for_each(|beat| {
-                let _ = beat.answer.send(Err(error.clone()));
+                let _ = beat.answer.send(Err(refusal.clone()));
             });
         }
         Ok(renewed) => {
@@ -93,7 +93,7 @@ async fn answer(node: &Node, beats: Vec<Beat>) {
 
 /// A stream ended, and its worker says what it still runs: what was on its way to it is given back, and if nothing is left
 /// it is no worker any more.
-pub(crate) async fn ended(node: &Arc<Node>, worker: i64, holding: &[Claim]) -> Result<(), Arc<Error>> {
+pub(crate) async fn ended(node: &Arc<Node>, worker: i64, holding: &[Claim]) -> Result<(), Refusal> {
     let holds = node.pool.run(async |client| held(&*client, &[worker]).await).await?;
     let holding: HashSet<&Claim> = holding.iter().collect();
     let unheard: Vec<Settlement> = holds

@@ -8,6 +8,8 @@ use pitwheel_proto::v1;
 use pitwheel_proto::v1::result::Outcome as Reply;
 use tonic::Status;
 
+use crate::reports::Refusal;
+
 /// A hundred years: longer is a mistake, and overflows somewhere.
 const SPAN_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 const NOTE_CHARS_MAX: usize = 500;
@@ -20,8 +22,20 @@ pub(crate) fn status(error: &Error) -> Status {
         Error::Payload { .. } | Error::Invalid(_) => Status::invalid_argument(words),
         Error::KeyTaken(_) => Status::already_exists(words),
         Error::SchemaBehind { .. } | Error::SchemaAhead { .. } => Status::failed_precondition(words),
+        // A value that Postgres does not take (class 22): the caller's, and no use in repeating.
+        Error::Database(DatabaseError::Refused { code, .. }) if code.starts_with("22") => {
+            Status::invalid_argument(words)
+        }
         Error::Database(DatabaseError::Refused { .. }) if !error.is_transient() => Status::internal(words),
         _ => Status::unavailable(words),
+    }
+}
+
+/// The same for what a node could not write.
+pub(crate) fn refusal(refusal: &Refusal) -> Status {
+    match refusal {
+        Refusal::Ending => Status::unavailable(refusal.to_string()),
+        Refusal::Engine(error) => status(error),
     }
 }
 
@@ -102,6 +116,7 @@ pub(crate) fn reported(result: v1::Result) -> Result<(Claim, Reported), Status> 
             Reported::Ended { outcome: Outcome::Verdict(Verdict::Complete), history }
         }
         Reply::Fail(fail) => match fail.retry_after {
+            // An own time is asked for by a handler, not by what went wrong beside it.
             Some(after) => verdict(Verdict::retry_after(span("retry_after", after)?, fail.error)),
             None => {
                 let failure = Failure { cause: cause(fail.cause), message: fail.error };

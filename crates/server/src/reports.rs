@@ -18,7 +18,24 @@ const LINGER: Duration = Duration::from_millis(1);
 /// One report, and who waits for its answer.
 pub(crate) struct Report {
     endings: Vec<Settlement>,
-    answer: oneshot::Sender<Result<Vec<Settled>, Arc<Error>>>,
+    answer: oneshot::Sender<Result<Vec<Settled>, Refusal>>,
+}
+
+/// Why something was not written.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum Refusal {
+    /// The node takes no more.
+    #[error("this node is ending: try another")]
+    Ending,
+    /// The database did not take it.
+    #[error(transparent)]
+    Engine(Arc<Error>),
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Refusal {
+        Refusal::Engine(Arc::new(error))
+    }
 }
 
 /// The way in.
@@ -33,15 +50,14 @@ impl Reports {
     }
 
     /// Writes endings; one answer for each, in order.
-    pub(crate) async fn settle(&self, endings: Vec<Settlement>) -> Result<Vec<Settled>, Arc<Error>> {
+    pub(crate) async fn settle(&self, endings: Vec<Settlement>) -> Result<Vec<Settled>, Refusal> {
         let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let (answer, answered) = oneshot::channel();
         let sent = sender.and_then(|sender| sender.send(Report { endings, answer }).ok());
-        let ending = || Arc::new(Error::Invalid("this node is ending: report to another".into()));
         if sent.is_none() {
-            return Err(ending());
+            return Err(Refusal::Ending);
         }
-        answered.await.unwrap_or_else(|_| Err(ending()))
+        answered.await.unwrap_or(Err(Refusal::Ending))
     }
 
     /// Takes no more. Those who have begun to send are still answered.
@@ -91,14 +107,14 @@ async fn write(node: &Node, batch: Vec<Report>) {
             }
         }
         Err(error) if error.is_transient() || batch.len() == 1 => {
-            let error = Arc::new(error);
+            let refusal = Refusal::from(error);
             batch.into_iter().for_each(|report| {
-                let _ = report.answer.send(Err(error.clone()));
+                let _ = report.answer.send(Err(refusal.clone()));
             });
         }
         Err(_) => {
             for report in batch {
-                let settled = put(node, &report.endings, &[]).await.map_err(Arc::new);
+                let settled = put(node, &report.endings, &[]).await.map_err(Refusal::from);
                 let _ = report.answer.send(settled);
             }
         }

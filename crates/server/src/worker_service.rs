@@ -81,11 +81,11 @@ impl WorkerService for Workers {
         let mut workers = request.worker_ids;
         workers.extend(request.ended.iter().map(|ended| ended.worker_id));
         limits::batch("workers", workers.len())?;
-        let answer = self.node.beats.beat(workers).await.map_err(|error| convert::status(&error))?;
+        let answer = self.node.beats.beat(workers).await.map_err(|error| convert::refusal(&error))?;
         for ended in request.ended {
             let holding: Vec<Claim> = ended.holding.into_iter().map(convert::claim).collect();
             let given_back = beats::ended(&self.node, ended.worker_id, &holding).await;
-            given_back.map_err(|error| convert::status(&error))?;
+            given_back.map_err(|error| convert::refusal(&error))?;
         }
         Ok(Response::new(v1::HeartbeatResponse {
             cancelled: answer.cancelled.into_iter().map(convert::claim_message).collect(),
@@ -122,7 +122,8 @@ impl WorkerService for Workers {
             noted.map_err(|error| convert::status(&error))?;
         }
         if !endings.is_empty() {
-            let settled = self.node.reports.settle(endings).await.map_err(|error| convert::status(&error))?;
+            let settled =
+                self.node.reports.settle(endings).await.map_err(|error| convert::refusal(&error))?;
             for (at, settled) in places.into_iter().zip(settled) {
                 if settled == Settled::Written {
                     written[at] = v1::Written::Yes;

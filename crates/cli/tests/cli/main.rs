@@ -6,5 +6,6 @@ mod help;
 mod jobs;
 mod queues;
 mod schema;
+mod serve;
 mod settings;
 mod support;

@@ -1,0 +1,1 @@
+"""The gRPC contract, made by generate.sh. Not to be edited."""

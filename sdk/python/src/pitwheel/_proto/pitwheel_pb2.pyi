@@ -1,0 +1,319 @@
+import datetime
+
+from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class FailureCause(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FAILURE_CAUSE_UNSPECIFIED: _ClassVar[FailureCause]
+    FAILURE_CAUSE_ERROR: _ClassVar[FailureCause]
+    FAILURE_CAUSE_PANIC: _ClassVar[FailureCause]
+    FAILURE_CAUSE_TIMEOUT: _ClassVar[FailureCause]
+    FAILURE_CAUSE_PAYLOAD: _ClassVar[FailureCause]
+
+class Written(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    WRITTEN_UNSPECIFIED: _ClassVar[Written]
+    WRITTEN_YES: _ClassVar[Written]
+    WRITTEN_LOST: _ClassVar[Written]
+
+class JobState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    JOB_STATE_UNSPECIFIED: _ClassVar[JobState]
+    JOB_STATE_WAITING: _ClassVar[JobState]
+    JOB_STATE_RUNNING: _ClassVar[JobState]
+    JOB_STATE_DONE: _ClassVar[JobState]
+    JOB_STATE_DEAD: _ClassVar[JobState]
+    JOB_STATE_CANCELLED: _ClassVar[JobState]
+FAILURE_CAUSE_UNSPECIFIED: FailureCause
+FAILURE_CAUSE_ERROR: FailureCause
+FAILURE_CAUSE_PANIC: FailureCause
+FAILURE_CAUSE_TIMEOUT: FailureCause
+FAILURE_CAUSE_PAYLOAD: FailureCause
+WRITTEN_UNSPECIFIED: Written
+WRITTEN_YES: Written
+WRITTEN_LOST: Written
+JOB_STATE_UNSPECIFIED: JobState
+JOB_STATE_WAITING: JobState
+JOB_STATE_RUNNING: JobState
+JOB_STATE_DONE: JobState
+JOB_STATE_DEAD: JobState
+JOB_STATE_CANCELLED: JobState
+
+class StreamJobsRequest(_message.Message):
+    __slots__ = ("worker", "queues", "kinds", "slots")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    KINDS_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    queues: _containers.RepeatedScalarFieldContainer[str]
+    kinds: _containers.RepeatedScalarFieldContainer[str]
+    slots: int
+    def __init__(self, worker: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., kinds: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ...) -> None: ...
+
+class StreamJobsResponse(_message.Message):
+    __slots__ = ("welcome", "assignments")
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
+    welcome: Welcome
+    assignments: Assignments
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., assignments: _Optional[_Union[Assignments, _Mapping]] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("worker_id", "lease", "heartbeat_every")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_EVERY_FIELD_NUMBER: _ClassVar[int]
+    worker_id: int
+    lease: _duration_pb2.Duration
+    heartbeat_every: _duration_pb2.Duration
+    def __init__(self, worker_id: _Optional[int] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., heartbeat_every: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class Assignments(_message.Message):
+    __slots__ = ("jobs",)
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[Assignment]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ...) -> None: ...
+
+class Assignment(_message.Message):
+    __slots__ = ("job_id", "fence", "kind", "queue", "payload", "attempt", "max_attempts", "timeout", "key", "metadata")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    job_id: int
+    fence: int
+    kind: str
+    queue: str
+    payload: str
+    attempt: int
+    max_attempts: int
+    timeout: _duration_pb2.Duration
+    key: str
+    metadata: str
+    def __init__(self, job_id: _Optional[int] = ..., fence: _Optional[int] = ..., kind: _Optional[str] = ..., queue: _Optional[str] = ..., payload: _Optional[str] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., key: _Optional[str] = ..., metadata: _Optional[str] = ...) -> None: ...
+
+class HeartbeatRequest(_message.Message):
+    __slots__ = ("worker_ids", "ended")
+    WORKER_IDS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    worker_ids: _containers.RepeatedScalarFieldContainer[int]
+    ended: _containers.RepeatedCompositeFieldContainer[EndedStream]
+    def __init__(self, worker_ids: _Optional[_Iterable[int]] = ..., ended: _Optional[_Iterable[_Union[EndedStream, _Mapping]]] = ...) -> None: ...
+
+class EndedStream(_message.Message):
+    __slots__ = ("worker_id", "holding")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    HOLDING_FIELD_NUMBER: _ClassVar[int]
+    worker_id: int
+    holding: _containers.RepeatedCompositeFieldContainer[Claim]
+    def __init__(self, worker_id: _Optional[int] = ..., holding: _Optional[_Iterable[_Union[Claim, _Mapping]]] = ...) -> None: ...
+
+class HeartbeatResponse(_message.Message):
+    __slots__ = ("cancelled", "dead_worker_ids")
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    DEAD_WORKER_IDS_FIELD_NUMBER: _ClassVar[int]
+    cancelled: _containers.RepeatedCompositeFieldContainer[Claim]
+    dead_worker_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, cancelled: _Optional[_Iterable[_Union[Claim, _Mapping]]] = ..., dead_worker_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Claim(_message.Message):
+    __slots__ = ("job_id", "fence")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    job_id: int
+    fence: int
+    def __init__(self, job_id: _Optional[int] = ..., fence: _Optional[int] = ...) -> None: ...
+
+class ReportResultRequest(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[Result]
+    def __init__(self, results: _Optional[_Iterable[_Union[Result, _Mapping]]] = ...) -> None: ...
+
+class Result(_message.Message):
+    __slots__ = ("claim", "complete", "fail", "bury", "snooze", "release", "progress")
+    CLAIM_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    FAIL_FIELD_NUMBER: _ClassVar[int]
+    BURY_FIELD_NUMBER: _ClassVar[int]
+    SNOOZE_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    claim: Claim
+    complete: Complete
+    fail: Fail
+    bury: Bury
+    snooze: Snooze
+    release: Release
+    progress: Progress
+    def __init__(self, claim: _Optional[_Union[Claim, _Mapping]] = ..., complete: _Optional[_Union[Complete, _Mapping]] = ..., fail: _Optional[_Union[Fail, _Mapping]] = ..., bury: _Optional[_Union[Bury, _Mapping]] = ..., snooze: _Optional[_Union[Snooze, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ...) -> None: ...
+
+class Complete(_message.Message):
+    __slots__ = ("result", "forget")
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    FORGET_FIELD_NUMBER: _ClassVar[int]
+    result: str
+    forget: bool
+    def __init__(self, result: _Optional[str] = ..., forget: bool = ...) -> None: ...
+
+class Fail(_message.Message):
+    __slots__ = ("error", "retry_after", "cause")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    error: str
+    retry_after: _duration_pb2.Duration
+    cause: FailureCause
+    def __init__(self, error: _Optional[str] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., cause: _Optional[_Union[FailureCause, str]] = ...) -> None: ...
+
+class Bury(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class Snooze(_message.Message):
+    __slots__ = ("delay",)
+    DELAY_FIELD_NUMBER: _ClassVar[int]
+    delay: _duration_pb2.Duration
+    def __init__(self, delay: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class Release(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Progress(_message.Message):
+    __slots__ = ("fraction", "note")
+    FRACTION_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    fraction: float
+    note: str
+    def __init__(self, fraction: _Optional[float] = ..., note: _Optional[str] = ...) -> None: ...
+
+class ReportResultResponse(_message.Message):
+    __slots__ = ("written",)
+    WRITTEN_FIELD_NUMBER: _ClassVar[int]
+    written: _containers.RepeatedScalarFieldContainer[Written]
+    def __init__(self, written: _Optional[_Iterable[_Union[Written, str]]] = ...) -> None: ...
+
+class EnqueueRequest(_message.Message):
+    __slots__ = ("jobs",)
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[NewJob]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[NewJob, _Mapping]]] = ...) -> None: ...
+
+class NewJob(_message.Message):
+    __slots__ = ("kind", "payload", "queue", "run_at", "priority", "max_attempts", "timeout", "key", "metadata")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    RUN_AT_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    payload: str
+    queue: str
+    run_at: _timestamp_pb2.Timestamp
+    priority: int
+    max_attempts: int
+    timeout: _duration_pb2.Duration
+    key: str
+    metadata: str
+    def __init__(self, kind: _Optional[str] = ..., payload: _Optional[str] = ..., queue: _Optional[str] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., priority: _Optional[int] = ..., max_attempts: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., key: _Optional[str] = ..., metadata: _Optional[str] = ...) -> None: ...
+
+class EnqueueResponse(_message.Message):
+    __slots__ = ("jobs",)
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[Enqueued]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Enqueued, _Mapping]]] = ...) -> None: ...
+
+class Enqueued(_message.Message):
+    __slots__ = ("job_id", "is_new")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    IS_NEW_FIELD_NUMBER: _ClassVar[int]
+    job_id: int
+    is_new: bool
+    def __init__(self, job_id: _Optional[int] = ..., is_new: bool = ...) -> None: ...
+
+class GetJobRequest(_message.Message):
+    __slots__ = ("job_id",)
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    job_id: int
+    def __init__(self, job_id: _Optional[int] = ...) -> None: ...
+
+class GetJobResponse(_message.Message):
+    __slots__ = ("job",)
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    job: Job
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ...) -> None: ...
+
+class Job(_message.Message):
+    __slots__ = ("id", "state", "kind", "queue", "priority", "attempt", "max_attempts", "run_at", "enqueued_at", "claimed_at", "finished_at", "key", "payload", "metadata", "progress", "note", "errors", "result")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    RUN_AT_FIELD_NUMBER: _ClassVar[int]
+    ENQUEUED_AT_FIELD_NUMBER: _ClassVar[int]
+    CLAIMED_AT_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_AT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    state: JobState
+    kind: str
+    queue: str
+    priority: int
+    attempt: int
+    max_attempts: int
+    run_at: _timestamp_pb2.Timestamp
+    enqueued_at: _timestamp_pb2.Timestamp
+    claimed_at: _timestamp_pb2.Timestamp
+    finished_at: _timestamp_pb2.Timestamp
+    key: str
+    payload: str
+    metadata: str
+    progress: float
+    note: str
+    errors: str
+    result: str
+    def __init__(self, id: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., kind: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., enqueued_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., claimed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., key: _Optional[str] = ..., payload: _Optional[str] = ..., metadata: _Optional[str] = ..., progress: _Optional[float] = ..., note: _Optional[str] = ..., errors: _Optional[str] = ..., result: _Optional[str] = ...) -> None: ...
+
+class CancelJobRequest(_message.Message):
+    __slots__ = ("job_id",)
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    job_id: int
+    def __init__(self, job_id: _Optional[int] = ...) -> None: ...
+
+class CancelJobResponse(_message.Message):
+    __slots__ = ("at_once",)
+    AT_ONCE_FIELD_NUMBER: _ClassVar[int]
+    at_once: bool
+    def __init__(self, at_once: bool = ...) -> None: ...

@@ -1,0 +1,133 @@
+"""Running user code: whatever it does ends in an outcome, never in a dead worker."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ._proto import pitwheel_pb2 as pb
+from .context import Context
+from .json_text import plain_text, to_json
+from .span import from_duration, to_duration
+from .verdict import Bury, Retry, Snooze
+
+log = logging.getLogger("pitwheel")
+
+# Longer messages are cut: an error is read by people, and many are kept with the job.
+ERROR_CHARS_MAX = 4000
+# What the server stores at most.
+RESULT_BYTES_MAX = 256 * 1024
+
+
+@dataclass(frozen=True)
+class Handler:
+    """A kind's function, and whether its successes leave no history."""
+
+    call: Callable[[Any, Context], Awaitable[Any]]
+    forget: bool
+
+
+class Attempt:
+    """One run of a handler, to be awaited in a task of its own: its timeout and its release cancel that task."""
+
+    __slots__ = ("_expired", "_releasing", "_task", "context", "handler", "payload", "timeout")
+
+    def __init__(self, handler: Handler | None, assignment: pb.Assignment) -> None:
+        self.handler = handler
+        self.context = Context(assignment)
+        self.payload: str = assignment.payload
+        self.timeout = from_duration(assignment.timeout) if assignment.HasField("timeout") else None
+        self._task: asyncio.Task[Any] | None = None
+        self._expired = False
+        self._releasing = False
+
+    async def run(self) -> pb.Result:
+        """How the attempt ended, its claim not yet named."""
+        # The server sends no kind that was not asked for; if it did, the job is for a worker that knows it.
+        if self.handler is None or self._releasing:
+            return released()
+        try:
+            payload = json.loads(self.payload)
+        except (ValueError, RecursionError) as error:
+            return failed(f"the payload is not JSON: {error}", pb.FAILURE_CAUSE_PAYLOAD)
+        self._task = asyncio.current_task()
+        if self.timeout is None:
+            return await self._call(self.handler, payload)
+        timer = asyncio.get_running_loop().call_later(self.timeout, self._expire)
+        try:
+            return await self._call(self.handler, payload)
+        finally:
+            timer.cancel()
+
+    def release(self) -> None:
+        """Stops the handler. Unless it returns all the same, the job is given back as if it had never been claimed."""
+        self._releasing = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def _expire(self) -> None:
+        self._expired = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _call(self, handler: Handler, payload: Any) -> pb.Result:
+        try:
+            value = await handler.call(payload, self.context)
+        except Snooze as snooze:
+            return pb.Result(snooze=pb.Snooze(delay=to_duration(snooze.delay)))
+        except Bury as bury:
+            return pb.Result(bury=pb.Bury(reason=plain_text(bury.reason, ERROR_CHARS_MAX)))
+        except Retry as retry:
+            return failed(retry.reason, retry_after=to_duration(retry.after))
+        except (GeneratorExit, KeyboardInterrupt):
+            raise
+        # Also what is no `Exception`: a handler that exits or is cancelled from within must not take the worker along.
+        except BaseException as error:
+            if self._releasing:
+                return released()
+            if self._expired:
+                return failed(f"no end after {self.timeout:g} s", pb.FAILURE_CAUSE_TIMEOUT)
+            log.warning("job %d of kind `%s` failed", self.context.id, self.context.kind, exc_info=error)
+            return failed(error_text(error))
+        return completed(value, handler.forget)
+
+
+def completed(value: Any, forget: bool) -> pb.Result:
+    """Done; failed if the result cannot be kept."""
+    if value is None:
+        return pb.Result(complete=pb.Complete(forget=forget))
+    try:
+        result = to_json(value)
+    except Exception as error:
+        return failed(f"the result is not JSON: {error_text(error)}")
+    # A character has at most four bytes, so that most results need not be encoded to be measured.
+    if len(result) * 4 > RESULT_BYTES_MAX and (size := len(result.encode())) > RESULT_BYTES_MAX:
+        return failed(
+            f"the result has {size} bytes, the limit is {RESULT_BYTES_MAX}: store it elsewhere and return a reference"
+        )
+    return pb.Result(complete=pb.Complete(result=result, forget=forget))
+
+
+def failed(
+    message: str,
+    cause: pb.FailureCause = pb.FAILURE_CAUSE_ERROR,
+    retry_after: Any = None,
+) -> pb.Result:
+    error = plain_text(message, ERROR_CHARS_MAX)
+    return pb.Result(fail=pb.Fail(error=error, cause=cause, retry_after=retry_after))
+
+
+def released() -> pb.Result:
+    return pb.Result(release=pb.Release())
+
+
+def error_text(error: BaseException) -> str:
+    """`TypeName: text`, or the type alone when there is no text. Never raises, whatever the error's own `str` does."""
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except Exception:
+        return name
+    return f"{name}: {text}" if text else name

@@ -1,0 +1,253 @@
+"""Enqueueing through a server, and asking about jobs."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from types import TracebackType
+from typing import Any, Literal, cast
+
+import grpc
+import grpc.aio
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from ._proto import pitwheel_pb2 as pb
+from ._proto.pitwheel_pb2_grpc import JobServiceStub
+from .channel import BATCH_BYTES_MAX, Tls, open_channel, token_metadata
+from .json_text import to_json
+from .span import Span, to_duration, to_timedelta, with_zone
+
+# As many as the server takes in one request.
+ENQUEUE_MAX = 500
+# No answer within this time is an error.
+ANSWER = 30.0
+
+State = Literal["waiting", "running", "done", "dead", "cancelled"]
+_STATES: dict[int, State] = {
+    pb.JOB_STATE_WAITING: "waiting",
+    pb.JOB_STATE_RUNNING: "running",
+    pb.JOB_STATE_DONE: "done",
+    pb.JOB_STATE_DEAD: "dead",
+    pb.JOB_STATE_CANCELLED: "cancelled",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewJob:
+    """A job to enqueue. The times are now and the server's default when they are `None`."""
+
+    kind: str
+    payload: Any = None
+    queue: str = "default"
+    run_at: datetime | None = None
+    delay: Span | None = None
+    #: -9 to 9, higher first.
+    priority: int = 0
+    max_attempts: int = 20
+    timeout: Span | None = None
+    #: Unique for its kind while the job is live: a second job with it gives back the first.
+    key: str | None = None
+    metadata: Any = None
+
+
+@dataclass(frozen=True)
+class Enqueued:
+    """A job's id, and whether it is new: false if a live job had the key already."""
+
+    id: int
+    is_new: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A job as it was when the server looked."""
+
+    id: int
+    state: State
+    kind: str
+    queue: str
+    priority: int
+    attempt: int
+    max_attempts: int
+    run_at: datetime
+    enqueued_at: datetime
+    claimed_at: datetime | None
+    finished_at: datetime | None
+    key: str | None
+    payload: Any
+    metadata: Any
+    progress: float | None
+    note: str | None
+    #: One for each attempt that failed, the oldest first.
+    errors: list[Any]
+    result: Any
+
+
+class Client:
+    """A server, for programs that enqueue jobs and ask about them. Errors are those of `grpc.aio`.
+
+    Nothing is tried again: an enqueue without an answer may have happened. Give such a job a key, and enqueue it again.
+    """
+
+    def __init__(self, address: str, *, token: str | None = None, tls: Tls = False) -> None:
+        self._address = address
+        self._metadata = token_metadata(token)
+        self._tls = tls
+        self._channel: grpc.aio.Channel | None = None
+        self._stub: Any = None
+
+    async def __aenter__(self) -> "Client":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        if self._channel is not None:
+            await self._channel.close()
+            self._channel = None
+
+    async def enqueue(
+        self,
+        kind: str,
+        payload: Any = None,
+        *,
+        queue: str = "default",
+        run_at: datetime | None = None,
+        delay: Span | None = None,
+        priority: int = 0,
+        max_attempts: int = 20,
+        timeout: Span | None = None,
+        key: str | None = None,
+        metadata: Any = None,
+    ) -> Enqueued:
+        """Enqueues a job. Once this returns, the job is not lost."""
+        job = NewJob(
+            kind=kind,
+            payload=payload,
+            queue=queue,
+            run_at=run_at,
+            delay=delay,
+            priority=priority,
+            max_attempts=max_attempts,
+            timeout=timeout,
+            key=key,
+            metadata=metadata,
+        )
+        return (await self.enqueue_many([job]))[0]
+
+    async def enqueue_many(self, jobs: Iterable[NewJob]) -> list[Enqueued]:
+        """Enqueues jobs, up to 500 or 2 MiB in a request; answers in their order.
+
+        Once it returns, no job is lost. When it raises, some may be enqueued: give them keys, and enqueue all again.
+        """
+        enqueued: list[Enqueued] = []
+        # All at first: one that is not JSON is found before anything is written.
+        for batch in _batches([_to_proto(job) for job in jobs]):
+            response = await self._call("Enqueue", pb.EnqueueRequest(jobs=batch))
+            enqueued.extend(Enqueued(job.job_id, job.is_new) for job in response.jobs)
+        return enqueued
+
+    async def get(self, job_id: int) -> Job | None:
+        """`None`: there is no such job, or its history was pruned."""
+        try:
+            response = await self._call("GetJob", pb.GetJobRequest(job_id=job_id))
+        except grpc.aio.AioRpcError as error:
+            if error.code() == grpc.StatusCode.NOT_FOUND:
+                return None
+            raise
+        return _from_proto(response.job)
+
+    async def cancel(self, job_id: int) -> bool:
+        """True: it is cancelled. False: it runs, and its worker was asked to stop it."""
+        response = await self._call("CancelJob", pb.CancelJobRequest(job_id=job_id))
+        return bool(response.at_once)
+
+    async def _call(self, method: str, request: Any) -> Any:
+        # Opened here, and not with the client: a channel belongs to the loop that runs when it is made.
+        if self._channel is None:
+            self._channel = open_channel(self._address, self._tls)
+            self._stub = JobServiceStub(self._channel)
+        return await getattr(self._stub, method)(request, timeout=ANSWER, metadata=self._metadata)
+
+
+def _batches(jobs: list[pb.NewJob]) -> Iterator[list[pb.NewJob]]:
+    batch: list[pb.NewJob] = []
+    size = 0
+    for job in jobs:
+        job_size = job.ByteSize()
+        if batch and (len(batch) == ENQUEUE_MAX or size + job_size > BATCH_BYTES_MAX):
+            yield batch
+            batch, size = [], 0
+        batch.append(job)
+        size += job_size
+    if batch:
+        yield batch
+
+
+def _to_proto(job: NewJob) -> pb.NewJob:
+    if job.run_at is not None and job.delay is not None:
+        raise ValueError("run_at and delay are both given: give one")
+    run_at = job.run_at
+    if job.delay is not None:
+        run_at = datetime.now(timezone.utc) + to_timedelta(job.delay)
+    return pb.NewJob(
+        kind=job.kind,
+        payload=to_json({} if job.payload is None else job.payload),
+        queue=job.queue,
+        run_at=None if run_at is None else _to_timestamp(run_at),
+        priority=job.priority,
+        max_attempts=job.max_attempts,
+        timeout=None if job.timeout is None else to_duration(job.timeout),
+        key=job.key,
+        metadata=None if job.metadata is None else to_json(job.metadata),
+    )
+
+
+def _from_proto(job: pb.Job) -> Job:
+    def given(field: str) -> Any:
+        return getattr(job, field) if job.HasField(cast(Any, field)) else None
+
+    def parsed(field: str) -> Any:
+        text = given(field)
+        return None if text is None else json.loads(text)
+
+    def time(field: str) -> datetime | None:
+        stamp = given(field)
+        return None if stamp is None else _from_timestamp(stamp)
+
+    return Job(
+        id=job.id,
+        state=_STATES[job.state],
+        kind=job.kind,
+        queue=job.queue,
+        priority=job.priority,
+        attempt=job.attempt,
+        max_attempts=job.max_attempts,
+        run_at=_from_timestamp(job.run_at),
+        enqueued_at=_from_timestamp(job.enqueued_at),
+        claimed_at=time("claimed_at"),
+        finished_at=time("finished_at"),
+        key=given("key"),
+        payload=json.loads(job.payload),
+        metadata=parsed("metadata"),
+        progress=given("progress"),
+        note=given("note"),
+        errors=json.loads(job.errors) if job.errors else [],
+        result=parsed("result"),
+    )
+
+
+def _to_timestamp(time: datetime) -> Timestamp:
+    stamp = Timestamp()
+    stamp.FromDatetime(with_zone(time))
+    return stamp
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def _from_timestamp(stamp: Timestamp) -> datetime:
+    return _EPOCH + timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1000)

@@ -1,0 +1,141 @@
+"""What a worker does with its streams: starts their jobs, and knows which of them run."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ._proto import pitwheel_pb2 as pb
+from .attempt import Attempt, Handler, released
+from .held import Held, Stream
+from .reporter import Reporter, SendReport
+
+log = logging.getLogger("pitwheel")
+
+# How long a handler may take to clean up after it was stopped.
+CLEANUP = 5.0
+
+
+class Core:
+    """Starts what is assigned, as many at a time as there are slots, and hands each ending to the reporter."""
+
+    def __init__(self, handlers: Mapping[str, Handler], slots: int, send_report: SendReport) -> None:
+        self.handlers = handlers
+        self.free = slots
+        self.streams: list[Stream] = []
+        self.running: dict[Held, asyncio.Task[None]] = {}
+        #: What came while the jobs of an earlier stream still had the slots.
+        self.waiting: deque[Held] = deque()
+        self.reporter = Reporter(send_report, self.running, self.settled)
+        #: Something ended that the server should hear of before the next heartbeat is due.
+        self.news = asyncio.Event()
+        self.is_stopping = False
+
+    def opened(self, stream: Stream) -> None:
+        self.streams.append(stream)
+        self.news.set()
+
+    def ended(self, stream: Stream) -> None:
+        stream.is_open = False
+        self.news.set()
+
+    def forget(self, stream: Stream) -> None:
+        if stream in self.streams:
+            self.streams.remove(stream)
+
+    def assigned(self, stream: Stream, assignments: Iterable[pb.Assignment]) -> None:
+        for assignment in assignments:
+            held = Held(Attempt(self.handlers.get(assignment.kind), assignment), stream)
+            stream.held[held.claim] = held
+            if self.free > 0:
+                self._start(held)
+            else:
+                self.waiting.append(held)
+
+    def _start(self, held: Held) -> None:
+        self.free -= 1
+        self.running[held] = asyncio.create_task(self._run(held))
+
+    async def _run(self, held: Held) -> None:
+        try:
+            result = await held.attempt.run()
+        finally:
+            del self.running[held]
+            self.free += 1
+            if self.waiting:
+                self._start(self.waiting.popleft())
+        self._over(held, result)
+
+    def _over(self, held: Held, result: pb.Result) -> None:
+        if held.is_over:
+            return
+        held.is_over = True
+        self.reporter.put(held, result)
+
+    def settled(self, held: Held) -> None:
+        """Its ending was written, or refused for good: the job is no longer ours."""
+        stream = held.stream
+        stream.held.pop(held.claim, None)
+        if not stream.is_open and not stream.held:
+            self.news.set()
+
+    def abandon(self) -> None:
+        """Gives up what could not be reported, so that the server need not wait for the lease to hand it out again."""
+        for stream in self.streams:
+            if stream.held:
+                log.warning(
+                    "giving up %d jobs of worker %d without a report", len(stream.held), stream.worker_id
+                )
+                stream.held.clear()
+        self.news.set()
+
+    def cancel(self, claims: Iterable[tuple[int, int]]) -> None:
+        """Tells the handlers of these claims that somebody wants them to stop."""
+        for claim in claims:
+            for stream in self.streams:
+                if held := stream.held.get(claim):
+                    held.attempt.context.cancelled.set()
+
+    def lost(self, stream: Stream) -> None:
+        """It was declared dead: its handlers are told, and their endings will be refused."""
+        log.warning(
+            "worker %d was declared dead while alive: its jobs were given to others", stream.worker_id
+        )
+        stream.is_dead = True
+        self.forget(stream)
+        self.waiting = deque(held for held in self.waiting if held.stream is not stream)
+        for held in stream.held.values():
+            held.attempt.context.cancelled.set()
+        if stream.is_open:
+            stream.call.cancel()
+
+    async def finish(self, grace: float, hurry: asyncio.Event) -> None:
+        """Waits until nothing runs, but no longer than the grace time; then stops what is left and releases it."""
+        while self.waiting:
+            self._over(self.waiting.popleft(), released())
+        await self._idle(grace, hurry)
+        if not self.running:
+            return
+        log.warning("releasing %d jobs that did not finish in the grace time", len(self.running))
+        for held in self.running:
+            held.attempt.release()
+        await self._idle(CLEANUP)
+        for held in self.running:
+            self._over(held, released())
+
+    async def _idle(self, limit: float, hurry: asyncio.Event | None = None) -> None:
+        if not self.running:
+            return
+        waits: set[asyncio.Task[Any]] = {asyncio.create_task(_all_over(list(self.running.values())))}
+        if hurry is not None:
+            waits.add(asyncio.create_task(hurry.wait()))
+        try:
+            await asyncio.wait(waits, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+
+async def _all_over(tasks: list[asyncio.Task[None]]) -> None:
+    await asyncio.wait(tasks)

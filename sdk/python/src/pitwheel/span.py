@@ -1,0 +1,33 @@
+"""Spans of time: a `timedelta`, or a number of seconds."""
+
+from datetime import datetime, timedelta
+from typing import TypeAlias
+
+from google.protobuf.duration_pb2 import Duration
+
+Span: TypeAlias = timedelta | float
+
+
+def to_timedelta(span: Span) -> timedelta:
+    return span if isinstance(span, timedelta) else timedelta(seconds=span)
+
+
+def to_seconds(span: Span) -> float:
+    return span.total_seconds() if isinstance(span, timedelta) else float(span)
+
+
+def to_duration(span: Span) -> Duration:
+    duration = Duration()
+    duration.FromTimedelta(to_timedelta(span))
+    return duration
+
+
+def from_duration(duration: Duration) -> float:
+    return duration.seconds + duration.nanos / 1e9
+
+
+def with_zone(run_at: datetime) -> datetime:
+    """Refuses a time without a zone: each party on the way would read its own zone into it."""
+    if run_at.tzinfo is None:
+        raise ValueError(f"run_at `{run_at}` has no time zone: give it one, as in datetime.now(timezone.utc)")
+    return run_at

@@ -1,0 +1,270 @@
+"""The worker: takes jobs from a server, runs their handlers, reports how they ended."""
+
+import asyncio
+import inspect
+import logging
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+import grpc
+import grpc.aio
+
+from ._proto import pitwheel_pb2 as pb
+from ._proto.pitwheel_pb2_grpc import WorkerServiceStub
+from .attempt import Handler
+from .backoff import Backoff
+from .channel import Metadata, Tls, open_channel, token_metadata
+from .context import Context
+from .core import Core
+from .held import Stream
+from .pulse import Pulse
+from .reporter import describe
+from .span import Span, from_duration, to_seconds
+
+log = logging.getLogger("pitwheel")
+
+# What the server takes.
+SLOTS_MAX = 10_000
+# A stream that lasted this long was a good one: the next is opened without delay.
+GOOD_STREAM = 5.0
+# How long the last reports may take, then the last heartbeat. What the server does not hear of, the lease gives back.
+LAST_REPORTS = 10.0
+LAST_HEARTBEAT = 5.0
+# A first stream that ends like this will end like this every time: it is told to whoever started the worker.
+HOPELESS = (
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.UNIMPLEMENTED,
+)
+
+HandlerFunction = TypeVar("HandlerFunction", bound=Callable[[Any, Context], Awaitable[Any]])
+
+
+class Worker:
+    """Runs jobs in this process, at most `slots` at a time.
+
+    ```python
+    worker = Worker("127.0.0.1:7475", queues=["default"], slots=20)
+
+    @worker.handler("greet")
+    async def greet(payload: dict, context: Context) -> dict:
+        return {"greeted": payload["name"]}
+
+    asyncio.run(worker.run())
+    ```
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        queues: Sequence[str] = ("default",),
+        slots: int = 20,
+        grace: Span = 30.0,
+        name: str | None = None,
+        token: str | None = None,
+        tls: Tls = False,
+    ) -> None:
+        """`grace`: how long running jobs may take to finish after the shutdown began, before they are released.
+
+        `name`: for people; host and process id by default. `tls`: `True`, or the path of root certificates.
+        """
+        if isinstance(queues, str) or not queues:
+            raise ValueError(f"queues is `{queues!r}`: give a list of at least one name")
+        if not 1 <= slots <= SLOTS_MAX:
+            raise ValueError(f"slots is {slots}: give 1 to {SLOTS_MAX}")
+        self._address = address
+        self._queues = list(queues)
+        self._slots = slots
+        self._grace = to_seconds(grace)
+        self._name = name or f"{socket.gethostname()}:{os.getpid()}"
+        self._token = token
+        self._tls = tls
+        self._handlers: dict[str, Handler] = {}
+        self._run: _Run | None = None
+
+    def handler(
+        self, kind: str, *, history: Literal["all", "failures_only"] = "all"
+    ) -> Callable[[HandlerFunction], HandlerFunction]:
+        """Runs jobs of this kind with the decorated `async def handler(payload, context)`.
+
+        What it returns is kept as the job's result, unless it is `None`; what it raises fails the attempt. Jobs of kinds
+        that no handler here knows stay in the queue. `history="failures_only"`: a success without a result is forgotten.
+        """
+
+        def add(function: HandlerFunction) -> HandlerFunction:
+            is_async = inspect.iscoroutinefunction(function)
+            if not is_async:
+                raise TypeError(
+                    f"the handler of `{kind}` is not async: write `async def`, blocking code in asyncio.to_thread"
+                )
+            if kind in self._handlers:
+                raise ValueError(f"kind `{kind}` has two handlers")
+            self._handlers[kind] = Handler(function, forget=history == "failures_only")
+            return function
+
+        return add
+
+    async def run(self) -> None:
+        """Works until SIGINT, SIGTERM or `stop`: then takes no more, finishes within the grace time, releases the rest.
+
+        A second signal ends the grace time. To cancel this ends it too: what runs is stopped and released first. Raises
+        what the server says when it refuses the first stream, for its token or the name of a queue.
+        """
+        if not self._handlers:
+            raise ValueError("the worker has no handlers: decorate a function with @worker.handler(kind)")
+        if self._run is not None:
+            raise RuntimeError("the worker runs already")
+        request = pb.StreamJobsRequest(
+            worker=self._name, queues=self._queues, kinds=sorted(self._handlers), slots=self._slots
+        )
+        metadata = token_metadata(self._token)
+        async with open_channel(self._address, self._tls) as channel:
+            self._run = _Run(channel, metadata, request, self._handlers, self._grace)
+            try:
+                with _signals(self.stop):
+                    await self._run.run()
+            finally:
+                self._run = None
+
+    def stop(self) -> None:
+        """Begins the shutdown; the second time, ends the grace time. To be called in the worker's own thread."""
+        if self._run is not None:
+            self._run.stop()
+
+
+class _Run:
+    """One run of a worker: four loops around a core."""
+
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        metadata: Metadata,
+        request: pb.StreamJobsRequest,
+        handlers: dict[str, Handler],
+        grace: float,
+    ) -> None:
+        stub = WorkerServiceStub(channel)
+        self._open = partial(stub.StreamJobs, request, metadata=metadata)
+        self._grace = grace
+        self._core = Core(handlers, request.slots, _unary(stub.ReportResult, metadata))
+        self._reporter = self._core.reporter
+        self._pulse = Pulse(self._core, _unary(stub.Heartbeat, metadata))
+        self._was_welcome = False
+        self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+
+    def stop(self) -> None:
+        if self._stop.is_set():
+            self._hurry.set()
+        self._stop.set()
+
+    async def run(self) -> None:
+        streams = asyncio.create_task(self._keep_a_stream_open())
+        reporter = asyncio.create_task(self._reporter.run())
+        progress = asyncio.create_task(self._reporter.run_progress())
+        pulse = asyncio.create_task(self._pulse.run())
+        loops: list[asyncio.Task[None]] = [streams, reporter, progress, pulse]
+        stop: asyncio.Task[Any] = asyncio.create_task(self._stop.wait())
+        try:
+            # The loops have no end of their own: one that ends has failed, and the worker with it.
+            await asyncio.wait([stop, *loops], return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self._hurry.set()
+            raise
+        finally:
+            try:
+                await self._shut_down(streams, reporter, pulse)
+            finally:
+                for task in [stop, *loops]:
+                    task.cancel()
+                await asyncio.gather(*loops, return_exceptions=True)
+        for loop in loops:
+            if not loop.cancelled() and (error := loop.exception()):
+                raise error
+
+    async def _shut_down(
+        self, streams: asyncio.Task[None], reporter: asyncio.Task[None], pulse: asyncio.Task[None]
+    ) -> None:
+        self._core.is_stopping = True
+        streams.cancel()
+        await asyncio.wait([streams])
+        await self._core.finish(self._grace, self._hurry)
+        self._reporter.close()
+        await asyncio.wait([reporter], timeout=LAST_REPORTS)
+        self._core.abandon()
+        self._pulse.close()
+        await asyncio.wait([pulse], timeout=LAST_HEARTBEAT)
+
+    async def _keep_a_stream_open(self) -> None:
+        backoff = Backoff()
+        clock = asyncio.get_running_loop().time
+        while True:
+            opened_at = clock()
+            try:
+                await self._follow()
+                log.info("the stream ended, opening another")
+            except grpc.aio.AioRpcError as error:
+                if error.code() in HOPELESS and not self._was_welcome:
+                    raise
+                log.warning("the stream broke, opening another: %s", describe(error))
+            if clock() - opened_at >= GOOD_STREAM:
+                backoff.reset()
+            await asyncio.sleep(backoff.next())
+
+    async def _follow(self) -> None:
+        """Opens a stream and starts what comes down, until it ends."""
+        call = self._open()
+        stream: Stream | None = None
+        try:
+            async for response in call:
+                if response.HasField("welcome"):
+                    stream = self._welcome(response.welcome, call)
+                elif stream is not None:
+                    self._core.assigned(stream, response.assignments.jobs)
+        except asyncio.CancelledError:
+            # A call that is cancelled here says so in the same way as a task that is.
+            if stream is None or not stream.is_dead or self._core.is_stopping:
+                raise
+        finally:
+            call.cancel()
+            if stream is not None:
+                self._core.ended(stream)
+
+    def _welcome(self, welcome: pb.Welcome, call: Any) -> Stream:
+        log.info("taking jobs as worker %d", welcome.worker_id)
+        self._was_welcome = True
+        self._pulse.set_every(from_duration(welcome.heartbeat_every))
+        stream = Stream(welcome.worker_id, call)
+        self._core.opened(stream)
+        return stream
+
+
+def _unary(method: Any, metadata: Metadata) -> Callable[[Any, float], Awaitable[Any]]:
+    def send(request: Any, timeout: float) -> Awaitable[Any]:
+        call: Awaitable[Any] = method(request, timeout=timeout, metadata=metadata)
+        return call
+
+    return send
+
+
+@contextmanager
+def _signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Calls `stop` at SIGINT and SIGTERM, where that can be: not in other threads, and not on Windows."""
+    loop = asyncio.get_running_loop()
+    taken = []
+    with suppress(NotImplementedError, RuntimeError, ValueError):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop)
+            taken.append(number)
+    try:
+        yield
+    finally:
+        for number in taken:
+            loop.remove_signal_handler(number)

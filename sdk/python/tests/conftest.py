@@ -1,0 +1,50 @@
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+from fake_server import PATIENCE, FakeServer, fake_server
+
+from pitwheel import Context, Worker
+
+HandlerFunction = Callable[[Any, Context], Awaitable[Any]]
+RunWorker = Callable[..., Awaitable[Worker]]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: Any, name: str, obj: object) -> list[Any] | None:
+    """Every function of a test file is a test, but for what it imports and the helpers that start with `_`."""
+    is_its_own = inspect.isfunction(obj) and obj.__module__ == collector.obj.__name__
+    return None if is_its_own and not name.startswith("_") else []
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeServer]:
+    async with fake_server() as server:
+        yield server
+
+
+@asynccontextmanager
+async def running(worker: Worker) -> AsyncIterator[Worker]:
+    run = asyncio.create_task(worker.run())
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        await asyncio.wait_for(run, PATIENCE)
+
+
+@pytest.fixture
+async def work(server: FakeServer) -> AsyncIterator[RunWorker]:
+    """Runs a worker with this handler for the kind `greet` until the test ends."""
+    async with AsyncExitStack() as stack:
+
+        async def work(handler: HandlerFunction, **options: Any) -> Worker:
+            history = options.pop("history", "all")
+            worker = Worker(server.address, **{"grace": 5, **options})
+            worker.handler("greet", history=history)(handler)
+            return await stack.enter_async_context(running(worker))
+
+        yield work

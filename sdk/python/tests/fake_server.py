@@ -1,0 +1,223 @@
+"""A server that tests drive by hand: they say what it assigns and answers, and see what it was told."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf.duration_pb2 import Duration
+
+from pitwheel._proto import pitwheel_pb2 as pb
+from pitwheel._proto.pitwheel_pb2_grpc import (
+    JobServiceServicer,
+    WorkerServiceServicer,
+    add_JobServiceServicer_to_server,
+    add_WorkerServiceServicer_to_server,
+)
+from pitwheel.span import to_duration
+
+# Longer than anything here takes, unless it hangs.
+PATIENCE = 10.0
+
+
+class FakeStream:
+    """One stream that a worker opened."""
+
+    def __init__(self, worker_id: int, request: pb.StreamJobsRequest) -> None:
+        self.worker_id = worker_id
+        self.request = request
+        self.is_over = asyncio.Event()
+        self._events: asyncio.Queue[pb.Assignments | grpc.StatusCode] = asyncio.Queue()
+
+    def assign(self, *jobs: pb.Assignment) -> None:
+        self._events.put_nowait(pb.Assignments(jobs=jobs))
+
+    def end(self, code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE) -> None:
+        self._events.put_nowait(code)
+
+    async def next(self) -> pb.Assignments | grpc.StatusCode:
+        return await self._events.get()
+
+
+class FakeServer(WorkerServiceServicer):  # type: ignore[misc]
+    """What a worker talks to."""
+
+    def __init__(self) -> None:
+        self.address = ""
+        self.heartbeat_every = 0.05
+        self.streams: list[FakeStream] = []
+        self.requests: list[pb.ReportResultRequest] = []
+        self.heartbeats: list[pb.HeartbeatRequest] = []
+        self.metadata: list[tuple[str, str]] = []
+        #: The streams, reports and heartbeats to come fail like this, one after the other.
+        self.refuse_streams: list[grpc.StatusCode] = []
+        self.refuse_reports: list[grpc.StatusCode] = []
+        self.refuse_heartbeats: list[grpc.StatusCode] = []
+        #: A batch with such a result is refused.
+        self.is_bad: Callable[[pb.Result], bool] = lambda _: False
+        self.lost: set[int] = set()
+        self.cancelled: list[pb.Claim] = []
+        self.dead: list[int] = []
+        #: Reports are not answered while it is clear.
+        self.answers = asyncio.Event()
+        self.answers.set()
+        #: Nor are heartbeats while this one is.
+        self.answers_heartbeats = asyncio.Event()
+        self.answers_heartbeats.set()
+        self._changed = asyncio.Condition()
+        self.jobs = FakeJobs()
+
+    async def StreamJobs(
+        self, request: pb.StreamJobsRequest, context: Any
+    ) -> AsyncIterator[pb.StreamJobsResponse]:
+        self.metadata.extend(context.invocation_metadata())
+        if self.refuse_streams:
+            await context.abort(self.refuse_streams.pop(0), "refused")
+        stream = FakeStream(len(self.streams) + 1, request)
+        try:
+            yield pb.StreamJobsResponse(
+                welcome=pb.Welcome(
+                    worker_id=stream.worker_id,
+                    lease=Duration(seconds=30),
+                    heartbeat_every=to_duration(self.heartbeat_every),
+                )
+            )
+            self.streams.append(stream)
+            await self._change()
+            while True:
+                event = await stream.next()
+                if not isinstance(event, pb.Assignments):
+                    await context.abort(event, "the stream broke")
+                    return
+                yield pb.StreamJobsResponse(assignments=event)
+        finally:
+            stream.is_over.set()
+
+    async def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatResponse:
+        if self.refuse_heartbeats:
+            await context.abort(self.refuse_heartbeats.pop(0), "refused")
+        self.heartbeats.append(request)
+        await self._change()
+        await self.answers_heartbeats.wait()
+        known = {*request.worker_ids, *(ended.worker_id for ended in request.ended)}
+        return pb.HeartbeatResponse(
+            cancelled=self.cancelled, dead_worker_ids=[dead for dead in self.dead if dead in known]
+        )
+
+    async def ReportResult(self, request: pb.ReportResultRequest, context: Any) -> pb.ReportResultResponse:
+        self.requests.append(request)
+        await self._change()
+        await self.answers.wait()
+        if self.refuse_reports:
+            await context.abort(self.refuse_reports.pop(0), "refused")
+        if any(self.is_bad(result) for result in request.results):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "it cannot be stored")
+        lost = [result.claim.job_id in self.lost for result in request.results]
+        return pb.ReportResultResponse(written=[pb.WRITTEN_LOST if gone else pb.WRITTEN_YES for gone in lost])
+
+    async def _change(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def until(self, holds: Callable[[], Any]) -> Any:
+        """Waits until it holds, looking whenever the server was told something. Gives back what `holds` gave."""
+
+        async def look() -> Any:
+            async with self._changed:
+                while not (found := holds()):
+                    await self._changed.wait()
+                return found
+
+        return await asyncio.wait_for(look(), PATIENCE)
+
+    async def stream(self, number: int = 1) -> FakeStream:
+        """The stream that was opened as the first, second, …"""
+        await self.until(lambda: len(self.streams) >= number)
+        return self.streams[number - 1]
+
+    @property
+    def results(self) -> list[pb.Result]:
+        return [result for request in self.requests for result in request.results]
+
+    async def result(self, job_id: int, outcome: str | None = None) -> pb.Result:
+        """What was first reported of a job, or first of that outcome."""
+
+        def found() -> pb.Result | None:
+            for result in self.results:
+                if result.claim.job_id == job_id and outcome in (None, result.WhichOneof("outcome")):
+                    return result
+            return None
+
+        result: pb.Result = await self.until(found)
+        return result
+
+    async def ended(self, worker_id: int, holding: list[tuple[int, int]]) -> pb.HeartbeatRequest:
+        """A heartbeat that says this stream ended, and exactly these claims are left of it."""
+
+        def said(heartbeat: pb.HeartbeatRequest) -> bool:
+            return any(
+                ended.worker_id == worker_id
+                and [(claim.job_id, claim.fence) for claim in ended.holding] == holding
+                for ended in heartbeat.ended
+            )
+
+        heartbeat: pb.HeartbeatRequest = await self.until(
+            lambda: next((heartbeat for heartbeat in self.heartbeats if said(heartbeat)), None)
+        )
+        return heartbeat
+
+
+class FakeJobs(JobServiceServicer):  # type: ignore[misc]
+    """Takes jobs and remembers them; knows one."""
+
+    def __init__(self) -> None:
+        self.requests: list[pb.EnqueueRequest] = []
+        self.cancelled: list[int] = []
+        self.job: pb.Job | None = None
+
+    async def Enqueue(self, request: pb.EnqueueRequest, context: Any) -> pb.EnqueueResponse:
+        self.requests.append(request)
+        jobs = enumerate(request.jobs, 1)
+        return pb.EnqueueResponse(
+            jobs=[pb.Enqueued(job_id=n, is_new=not job.HasField("key")) for n, job in jobs]
+        )
+
+    async def GetJob(self, request: pb.GetJobRequest, context: Any) -> pb.GetJobResponse:
+        if self.job is None or self.job.id != request.job_id:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "no such job")
+        return pb.GetJobResponse(job=self.job)
+
+    async def CancelJob(self, request: pb.CancelJobRequest, context: Any) -> pb.CancelJobResponse:
+        self.cancelled.append(request.job_id)
+        return pb.CancelJobResponse(at_once=True)
+
+
+@asynccontextmanager
+async def fake_server(
+    address: str = "127.0.0.1:0", credentials: grpc.ServerCredentials | None = None
+) -> AsyncIterator[FakeServer]:
+    fake = FakeServer()
+    server = grpc.aio.server()
+    add_WorkerServiceServicer_to_server(fake, server)
+    add_JobServiceServicer_to_server(fake.jobs, server)
+    if credentials is not None:
+        port = server.add_secure_port(address, credentials)
+    else:
+        port = server.add_insecure_port(address)
+    fake.address = f"127.0.0.1:{port}"
+    await server.start()
+    try:
+        yield fake
+    finally:
+        await server.stop(None)
+
+
+def assignment(job_id: int = 1, payload: str = "{}", **fields: Any) -> pb.Assignment:
+    given = {"fence": 10 * job_id, "kind": "greet", "queue": "default", "attempt": 1, "max_attempts": 20}
+    return pb.Assignment(job_id=job_id, payload=payload, **{**given, **fields})
+
+
+def claim(job_id: int, fence: int | None = None) -> pb.Claim:
+    return pb.Claim(job_id=job_id, fence=10 * job_id if fence is None else fence)

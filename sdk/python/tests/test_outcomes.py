@@ -1,0 +1,184 @@
+"""Whatever a handler does ends in one report that says so."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from conftest import RunWorker
+from fake_server import FakeServer, assignment
+from google.protobuf.duration_pb2 import Duration
+
+from pitwheel import Bury, Context, Retry, Snooze
+from pitwheel._proto import pitwheel_pb2 as pb
+
+
+async def a_returned_value_is_the_result(server: FakeServer, work: RunWorker) -> None:
+    async def greet(payload: Any, context: Context) -> Any:
+        return {"greeted": payload["name"]}
+
+    await work(greet)
+    (await server.stream()).assign(assignment(7, '{"name":"Ada"}'))
+
+    result = await server.result(7)
+    assert result.complete.result == '{"greeted":"Ada"}'
+    assert result.claim == pb.Claim(job_id=7, fence=70)
+    assert not result.complete.forget
+
+
+async def none_is_no_result_and_failures_only_leaves_no_history(server: FakeServer, work: RunWorker) -> None:
+    async def greet(payload: Any, context: Context) -> None:
+        pass
+
+    await work(greet, history="failures_only")
+    (await server.stream()).assign(assignment())
+
+    complete = (await server.result(1)).complete
+    assert not complete.HasField("result")
+    assert complete.forget
+
+
+async def a_handler_knows_its_job(server: FakeServer, work: RunWorker) -> None:
+    async def greet(payload: Any, context: Context) -> Any:
+        fields = ("id", "fence", "kind", "queue", "attempt", "max_attempts", "key", "metadata")
+        return [getattr(context, field) for field in fields]
+
+    await work(greet)
+    stream = await server.stream()
+    stream.assign(assignment(1), assignment(2, attempt=3, key="ada", metadata='{"traceparent":"00-1"}'))
+
+    plain = (await server.result(1)).complete.result
+    assert plain == '[1,10,"greet","default",1,20,null,null]'
+    rich = (await server.result(2)).complete.result
+    assert rich == '[2,20,"greet","default",3,20,"ada",{"traceparent":"00-1"}]'
+
+
+@pytest.mark.parametrize(
+    ("raised", "error"),
+    [
+        (ValueError("no such name"), "ValueError: no such name"),
+        (KeyError(), "KeyError"),
+        (SystemExit(1), "SystemExit: 1"),
+        (asyncio.TimeoutError("of its own"), "TimeoutError: of its own"),
+        (asyncio.CancelledError(), "CancelledError"),
+        (ValueError("a NUL \0 and a lone \ud800"), "ValueError: a NUL  and a lone ?"),
+    ],
+)
+async def what_is_raised_fails_the_attempt(
+    server: FakeServer, work: RunWorker, raised: BaseException, error: str
+) -> None:
+    async def greet(payload: Any, context: Context) -> None:
+        raise raised
+
+    await work(greet)
+    (await server.stream()).assign(assignment())
+
+    assert (await server.result(1)).fail == pb.Fail(error=error, cause=pb.FAILURE_CAUSE_ERROR)
+
+
+async def a_verdict_is_reported_as_it_was_raised(server: FakeServer, work: RunWorker) -> None:
+    verdicts = [
+        Snooze(90.5),
+        Snooze(timedelta(minutes=2)),
+        Bury("no such account"),
+        Retry(3, "not yet there"),
+    ]
+
+    async def greet(payload: Any, context: Context) -> None:
+        raise verdicts[payload]
+
+    await work(greet)
+    (await server.stream()).assign(*(assignment(n + 1, str(n)) for n in range(4)))
+
+    assert (await server.result(1)).snooze.delay == Duration(seconds=90, nanos=500_000_000)
+    assert (await server.result(2)).snooze.delay == Duration(seconds=120)
+    assert (await server.result(3)).bury.reason == "no such account"
+    assert (await server.result(4)).fail == pb.Fail(
+        error="not yet there", retry_after=Duration(seconds=3), cause=pb.FAILURE_CAUSE_ERROR
+    )
+
+
+@pytest.mark.parametrize("delay", [-1, 1e12, float("nan"), timedelta(days=40_000)])
+async def a_delay_that_is_none_fails_the_attempt(
+    server: FakeServer, work: RunWorker, delay: float | timedelta
+) -> None:
+    async def greet(payload: Any, context: Context) -> None:
+        raise Snooze(delay)
+
+    await work(greet)
+    (await server.stream()).assign(assignment())
+
+    assert (await server.result(1)).HasField("fail")
+
+
+async def an_attempt_that_takes_too_long_has_failed(server: FakeServer, work: RunWorker) -> None:
+    stopped = []
+
+    async def greet(payload: Any, context: Context) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.append(context.id)
+
+    await work(greet)
+    (await server.stream()).assign(assignment(timeout=Duration(nanos=20_000_000)))
+
+    fail = (await server.result(1)).fail
+    assert fail == pb.Fail(error="no end after 0.02 s", cause=pb.FAILURE_CAUSE_TIMEOUT)
+    assert stopped == [1]
+
+
+async def a_timeout_that_does_not_pass_changes_nothing(server: FakeServer, work: RunWorker) -> None:
+    async def greet(payload: Any, context: Context) -> str:
+        return "in time"
+
+    await work(greet)
+    (await server.stream()).assign(assignment(timeout=Duration(seconds=60)))
+
+    assert (await server.result(1)).complete.result == '"in time"'
+
+
+async def a_payload_that_is_not_json_fails_without_a_call(server: FakeServer, work: RunWorker) -> None:
+    calls = []
+
+    async def greet(payload: Any, context: Context) -> None:
+        calls.append(payload)
+
+    await work(greet)
+    (await server.stream()).assign(assignment(payload="{"))
+
+    fail = (await server.result(1)).fail
+    assert fail.cause == pb.FAILURE_CAUSE_PAYLOAD
+    assert fail.error.startswith("the payload is not JSON: ")
+    assert calls == []
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        ({1, 2}, "the result is not JSON: TypeError: "),
+        (float("nan"), "the result is not JSON: ValueError: "),
+        ("\ud800", "the result is not JSON: UnicodeEncodeError: "),
+        ("é" * 140_000, "the result has 280002 bytes, the limit is 262144: "),
+    ],
+)
+async def a_result_that_cannot_be_kept_fails_the_attempt(
+    server: FakeServer, work: RunWorker, value: Any, error: str
+) -> None:
+    async def greet(payload: Any, context: Context) -> Any:
+        return value
+
+    await work(greet)
+    (await server.stream()).assign(assignment())
+
+    assert (await server.result(1)).fail.error.startswith(error)
+
+
+async def a_kind_that_nobody_asked_for_is_released(server: FakeServer, work: RunWorker) -> None:
+    async def greet(payload: Any, context: Context) -> None:
+        pass
+
+    await work(greet)
+    (await server.stream()).assign(assignment(kind="unknown"))
+
+    assert (await server.result(1)).HasField("release")

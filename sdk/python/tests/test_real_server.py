@@ -1,0 +1,208 @@
+"""The same through a real server.
+
+Needs `pitwheel serve` at PITWHEEL_SERVER (host:port), on the database of PITWHEEL_DATABASE_URL.
+"""
+
+import asyncio
+import os
+import uuid
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from conftest import running
+
+import pitwheel
+from pitwheel import Bury, Client, Context, Job, NewJob, Retry, Snooze, Worker
+
+SERVER = os.environ.get("PITWHEEL_SERVER", "")
+URL = os.environ.get("PITWHEEL_DATABASE_URL", "")
+pytestmark = pytest.mark.skipif(
+    not (SERVER and URL), reason="needs PITWHEEL_SERVER and PITWHEEL_DATABASE_URL"
+)
+# Longer than anything here takes, unless it hangs.
+PATIENCE = 30.0
+
+
+@pytest.fixture
+def queue() -> str:
+    """A queue of its own for each test: others may use the database."""
+    return f"sdk-python-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    async with Client(SERVER) as client:
+        yield client
+
+
+async def _job_once(client: Client, job_id: int, holds: Callable[[Job], bool]) -> Job:
+    async def look() -> Job:
+        while True:
+            job = await client.get(job_id)
+            if job is not None and holds(job):
+                return job
+            await asyncio.sleep(0.05)
+
+    return await asyncio.wait_for(look(), PATIENCE)
+
+
+async def _finished(client: Client, job_id: int) -> Job:
+    return await _job_once(client, job_id, lambda job: job.finished_at is not None)
+
+
+async def a_job_runs_and_its_result_can_be_read(client: Client, queue: str) -> None:
+    worker = Worker(SERVER, queues=[queue])
+
+    @worker.handler("greet")
+    async def greet(payload: Any, context: Context) -> Any:
+        return {"greeted": payload["name"], "trace": context.metadata["traceparent"]}
+
+    enqueued = await client.enqueue("greet", {"name": "Ada"}, queue=queue, metadata={"traceparent": "00-1"})
+    assert enqueued.is_new
+    async with running(worker):
+        job = await _finished(client, enqueued.id)
+
+    assert (job.state, job.attempt, job.result) == ("done", 1, {"greeted": "Ada", "trace": "00-1"})
+
+
+async def a_job_enqueued_in_a_transaction_runs_once_that_commits(client: Client, queue: str) -> None:
+    ran: list[Any] = []
+    worker = Worker(SERVER, queues=[queue])
+
+    @worker.handler("greet")
+    async def greet(payload: Any, context: Context) -> None:
+        ran.append(payload)
+
+    async with running(worker):
+        with psycopg.connect(URL) as connection:
+            dropped = pitwheel.enqueue(connection, "greet", "dropped", queue=queue)
+            connection.rollback()
+            kept = pitwheel.enqueue(connection, "greet", "kept", queue=queue)
+        await _finished(client, kept)
+
+    assert ran == ["kept"]
+    assert await client.get(dropped) is None
+
+
+async def a_handler_decides_how_its_job_goes_on(client: Client, queue: str) -> None:
+    seen: dict[str, int] = {}
+    worker = Worker(SERVER, queues=[queue])
+
+    @worker.handler("decide")
+    async def decide(payload: str, context: Context) -> None:
+        seen[payload] = seen.get(payload, 0) + 1
+        if seen[payload] > 1:
+            return
+        if payload == "raise":
+            raise Retry(0, "not there yet")
+        if payload == "snooze":
+            raise Snooze(timedelta(milliseconds=10))
+        raise Bury("no such account")
+
+    async with running(worker):
+        ids = {
+            name: (await client.enqueue("decide", name, queue=queue)).id
+            for name in ("raise", "snooze", "bury")
+        }
+        jobs = {name: await _finished(client, job_id) for name, job_id in ids.items()}
+
+    assert (jobs["raise"].state, jobs["raise"].attempt, len(jobs["raise"].errors)) == ("done", 2, 1)
+    assert (jobs["snooze"].state, jobs["snooze"].attempt, jobs["snooze"].errors) == ("done", 1, [])
+    assert (jobs["bury"].state, len(jobs["bury"].errors)) == ("dead", 1)
+
+
+async def the_last_attempt_that_fails_leaves_a_dead_job(client: Client, queue: str) -> None:
+    worker = Worker(SERVER, queues=[queue])
+
+    @worker.handler("fail")
+    async def fail(payload: Any, context: Context) -> None:
+        if payload == "hang":
+            await asyncio.Event().wait()
+        raise ValueError("never works")
+
+    async with running(worker):
+        raised = await client.enqueue("fail", queue=queue, max_attempts=1)
+        hung = await client.enqueue("fail", "hang", queue=queue, max_attempts=1, timeout=0.1)
+        jobs = [await _finished(client, raised.id), await _finished(client, hung.id)]
+
+    assert [job.state for job in jobs] == ["dead", "dead"]
+    assert "ValueError: never works" in str(jobs[0].errors)
+    assert "timeout" in str(jobs[1].errors)
+
+
+async def a_running_job_says_how_far_it_is_and_can_be_cancelled(client: Client, queue: str) -> None:
+    worker = Worker(SERVER, queues=[queue])
+
+    @worker.handler("long")
+    async def long(payload: Any, context: Context) -> None:
+        context.progress(0.5, "half way")
+        await context.cancelled.wait()
+        raise RuntimeError("stopped")
+
+    async with running(worker):
+        job_id = (await client.enqueue("long", queue=queue)).id
+        job = await _job_once(client, job_id, lambda job: job.progress is not None)
+        assert (job.state, job.progress, job.note) == ("running", 0.5, "half way")
+        assert await client.cancel(job_id) is False
+        job = await _finished(client, job_id)
+
+    assert job.state == "cancelled"
+
+
+async def a_waiting_job_is_cancelled_at_once(client: Client, queue: str) -> None:
+    job_id = (await client.enqueue("greet", queue=queue, delay=3600)).id
+
+    assert await client.cancel(job_id) is True
+    assert (await _finished(client, job_id)).state == "cancelled"
+
+
+async def what_a_shutdown_releases_is_run_by_the_next_worker(client: Client, queue: str) -> None:
+    started = asyncio.Event()
+    job_id = (await client.enqueue("greet", queue=queue)).id
+    first, second = Worker(SERVER, queues=[queue], grace=0), Worker(SERVER, queues=[queue])
+
+    @first.handler("greet")
+    async def hang(payload: Any, context: Context) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    @second.handler("greet")
+    async def greet(payload: Any, context: Context) -> int:
+        return context.attempt
+
+    async with running(first):
+        await asyncio.wait_for(started.wait(), PATIENCE)
+    async with running(second):
+        job = await _finished(client, job_id)
+
+    assert (job.state, job.result) == ("done", 1), "the attempt that was released is not counted"
+
+
+async def each_of_many_jobs_runs(client: Client, queue: str) -> None:
+    ran: list[int] = []
+    worker = Worker(SERVER, queues=[queue], slots=200)
+
+    @worker.handler("count", history="failures_only")
+    async def count(payload: int, context: Context) -> None:
+        ran.append(payload)
+        if len(ran) == 5000:
+            worker.stop()
+
+    await client.enqueue_many(NewJob(kind="count", payload=n, queue=queue) for n in range(5000))
+    await asyncio.wait_for(worker.run(), PATIENCE)
+
+    assert sorted(ran) == list(range(5000))
+
+
+async def a_queue_that_is_no_name_is_told_to_whoever_started_the_worker() -> None:
+    worker = Worker(SERVER, queues=["no name"])
+
+    @worker.handler("greet")
+    async def greet(payload: Any, context: Context) -> None:
+        pass
+
+    with pytest.raises(Exception, match="no name"):
+        await asyncio.wait_for(worker.run(), PATIENCE)

@@ -1,0 +1,191 @@
+"""Reports go in batches, are made again until answered, and one bad result does not hold up the others."""
+
+import asyncio
+import logging
+from typing import Any
+
+import grpc
+import pytest
+from conftest import RunWorker
+from fake_server import PATIENCE, FakeServer, assignment
+
+from pitwheel import Context
+from pitwheel._proto import pitwheel_pb2 as pb
+
+
+async def _echo(payload: Any, context: Context) -> Any:
+    return payload
+
+
+async def a_burst_is_one_request(server: FakeServer, work: RunWorker) -> None:
+    await work(_echo, slots=500)
+    (await server.stream()).assign(*(assignment(n) for n in range(1, 501)))
+
+    await server.result(500)
+    assert [len(request.results) for request in server.requests] == [500]
+
+
+async def what_ends_within_a_moment_is_one_request(server: FakeServer, work: RunWorker) -> None:
+    done = asyncio.Event()
+
+    async def greet(turns: int, context: Context) -> None:
+        if turns == 0:
+            await done.wait()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+
+    await work(greet)
+    (await server.stream()).assign(*(assignment(n + 1, str(n)) for n in range(6)))
+
+    await server.result(6)
+    assert [len(request.results) for request in server.requests] == [5]
+    done.set()
+
+
+async def what_ends_while_a_report_is_on_its_way_is_the_next_batch(
+    server: FakeServer, work: RunWorker
+) -> None:
+    await work(_echo, slots=3000)
+    stream = await server.stream()
+    server.answers.clear()
+    stream.assign(assignment(1))
+    await server.result(1)
+    stream.assign(*(assignment(n) for n in range(2, 2502)))
+    await server.until(lambda: len(server.heartbeats) > 3)
+    assert len(server.requests) == 1
+    server.answers.set()
+
+    await server.result(2501)
+    assert [len(request.results) for request in server.requests] == [1, 1000, 1000, 500]
+
+
+async def a_request_is_not_larger_than_a_server_takes(server: FakeServer, work: RunWorker) -> None:
+    async def greet(payload: Any, context: Context) -> str:
+        return "x" * 250_000
+
+    await work(greet)
+    (await server.stream()).assign(*(assignment(n) for n in range(1, 21)))
+
+    await server.result(20)
+    assert all(request.ByteSize() < 4 * 1024 * 1024 for request in server.requests)
+    assert len(server.results) == 20
+
+
+@pytest.mark.parametrize(
+    "code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.INTERNAL]
+)
+async def a_report_is_made_again_until_it_is_answered(
+    server: FakeServer, work: RunWorker, code: grpc.StatusCode
+) -> None:
+    server.refuse_reports = [code, code]
+    await work(_echo)
+    (await server.stream()).assign(assignment(1), assignment(2))
+
+    await server.until(lambda: len(server.requests) == 3)
+    assert server.requests[0] == server.requests[1] == server.requests[2]
+
+
+async def a_result_that_is_refused_fails_its_own_job_alone(server: FakeServer, work: RunWorker) -> None:
+    def is_bad(result: pb.Result) -> bool:
+        return result.complete.result == '"bad"'
+
+    server.is_bad = is_bad
+    await work(_echo)
+    (await server.stream()).assign(*(assignment(n, '"bad"' if n == 5 else '"good"') for n in range(1, 9)))
+
+    refused = await server.result(5, "fail")
+    assert refused.fail.error == "the server refused the result: it cannot be stored"
+
+    def written() -> list[int]:
+        taken = [request for request in server.requests if not any(map(is_bad, request.results))]
+        return sorted(result.claim.job_id for request in taken for result in request.results)
+
+    await server.until(lambda: written() == [1, 2, 3, 4, 5, 6, 7, 8])
+
+
+async def what_is_refused_twice_holds_up_nobody(server: FakeServer, work: RunWorker) -> None:
+    server.is_bad = lambda result: result.claim.job_id == 1
+    await work(_echo)
+    stream = await server.stream()
+    stream.assign(assignment(1))
+    await server.result(1, "fail")
+    stream.assign(assignment(2))
+
+    await server.result(2)
+    stream.end()
+    await server.ended(stream.worker_id, [])
+
+
+async def a_lost_claim_is_said_in_the_log(
+    server: FakeServer, work: RunWorker, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.lost = {1}
+    await work(_echo)
+    stream = await server.stream()
+    stream.assign(assignment(1))
+    await server.result(1)
+    stream.assign(assignment(2))
+    await server.result(2)
+
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert warnings == ["lost: job 1 (fence 10) was given to another worker, or settled, while it ran here"]
+
+
+async def progress_is_sent_about_once_a_second_and_the_last_wins(server: FakeServer, work: RunWorker) -> None:
+    done = asyncio.Event()
+
+    async def greet(payload: Any, context: Context) -> None:
+        context.progress(0.1, "begun")
+        await asyncio.to_thread(context.progress, 7, "half \0way")
+        await done.wait()
+
+    await work(greet)
+    (await server.stream()).assign(assignment(1))
+
+    progress = (await server.result(1, "progress")).progress
+    assert (progress.fraction, progress.note) == (1.0, "half way")
+    done.set()
+    await server.result(1, "complete")
+    assert [result.WhichOneof("outcome") for result in server.results] == ["progress", "complete"]
+
+
+async def progress_of_a_job_that_ended_meanwhile_is_not_sent(
+    server: FakeServer, work: RunWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pitwheel.reporter.PROGRESS", 0.01)
+    said, done = asyncio.Event(), asyncio.Event()
+
+    async def greet(payload: Any, context: Context) -> None:
+        if context.id == 2:
+            context.progress(0.5)
+            said.set()
+            await done.wait()
+
+    await work(greet)
+    stream = await server.stream()
+    server.answers.clear()
+    stream.assign(assignment(1))
+    await server.result(1)
+    stream.assign(assignment(2))
+    await asyncio.wait_for(said.wait(), PATIENCE)
+    await server.until(lambda: len(server.heartbeats) > 3)
+    done.set()
+    server.answers.set()
+
+    await server.result(2)
+    assert [result.WhichOneof("outcome") for result in server.results] == ["complete", "complete"]
+
+
+async def progress_of_a_lost_claim_stops_the_handler(server: FakeServer, work: RunWorker) -> None:
+    heard = asyncio.Event()
+
+    async def greet(payload: Any, context: Context) -> None:
+        context.progress(0.5)
+        await context.cancelled.wait()
+        heard.set()
+
+    server.lost = {1}
+    await work(greet)
+    (await server.stream()).assign(assignment(1))
+
+    await asyncio.wait_for(heard.wait(), PATIENCE)

@@ -1,0 +1,372 @@
+"""A worker keeps what it holds through broken streams, and gives back what it cannot finish."""
+
+import asyncio
+import socket
+from contextlib import suppress
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from conftest import RunWorker
+from fake_server import PATIENCE, FakeServer, assignment, claim, fake_server
+
+from pitwheel import Context, Worker
+
+
+class Gate:
+    """A handler that waits to be let through, or is asked to stop."""
+
+    def __init__(self) -> None:
+        self.started: asyncio.Queue[Context] = asyncio.Queue()
+        self.open = asyncio.Event()
+        self.at_once = 0
+        self.most_at_once = 0
+
+    async def handle(self, payload: Any, context: Context) -> str:
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            self.started.put_nowait(context)
+            await self.open.wait()
+        finally:
+            self.at_once -= 1
+        return "through"
+
+    async def next(self) -> Context:
+        return await asyncio.wait_for(self.started.get(), PATIENCE)
+
+
+def _free_address() -> str:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+async def a_worker_says_what_it_takes(server: FakeServer, work: RunWorker) -> None:
+    await work(Gate().handle, queues=["mail", "default"], slots=7, name="host:1", token="secret")
+
+    request = (await server.stream()).request
+    assert (request.worker, list(request.queues), list(request.kinds), request.slots) == (
+        "host:1",
+        ["mail", "default"],
+        ["greet"],
+        7,
+    )
+    assert ("authorization", "Bearer secret") in server.metadata
+
+
+async def a_cancel_is_heard_and_what_the_handler_does_then_decides(
+    server: FakeServer, work: RunWorker
+) -> None:
+    async def greet(payload: Any, context: Context) -> str:
+        await context.cancelled.wait()
+        if payload == "raise":
+            raise RuntimeError("stopped")
+        return "finished"
+
+    await work(greet)
+    stream = await server.stream()
+    stream.assign(assignment(1, '"raise"'), assignment(2, '"return"'))
+    server.cancelled = [claim(1), claim(2)]
+
+    assert (await server.result(1)).fail.error == "RuntimeError: stopped"
+    assert (await server.result(2)).complete.result == '"finished"'
+
+
+async def a_cancel_of_an_earlier_claim_is_not_heard(server: FakeServer, work: RunWorker) -> None:
+    gate = Gate()
+    await work(gate.handle)
+    stream = await server.stream()
+    stream.assign(assignment(1), assignment(2))
+    first, second = await gate.next(), await gate.next()
+    server.cancelled = [claim(1, fence=9), claim(2)]
+    await asyncio.wait_for(second.cancelled.wait(), PATIENCE)
+
+    assert not first.cancelled.is_set()
+    gate.open.set()
+
+
+async def a_broken_stream_costs_no_job_that_runs(server: FakeServer, work: RunWorker) -> None:
+    gate = Gate()
+    await work(gate.handle)
+    first = await server.stream()
+    first.assign(assignment(1))
+    await gate.next()
+
+    first.end()
+    second = await server.stream(2)
+    heartbeat = await server.ended(first.worker_id, [(1, 10)])
+    assert first.worker_id not in heartbeat.worker_ids
+    await server.until(lambda: list(server.heartbeats[-1].worker_ids) == [second.worker_id])
+
+    gate.open.set()
+    assert (await server.result(1)).complete.result == '"through"'
+    await server.ended(first.worker_id, [])
+    await server.until(lambda: not server.heartbeats[-1].ended)
+
+
+async def what_is_not_reported_yet_is_still_held(server: FakeServer, work: RunWorker) -> None:
+    server.heartbeat_every = 30
+    gate = Gate()
+    gate.open.set()
+    await work(gate.handle)
+    first = await server.stream()
+    server.answers.clear()
+    first.assign(assignment(1))
+    await server.result(1)
+
+    first.end()
+    await server.ended(first.worker_id, [(1, 10)])
+    second = await server.stream(2)
+    await server.until(lambda: second.worker_id in server.heartbeats[-1].worker_ids)
+    server.answers.set()
+    await server.ended(first.worker_id, [])
+
+
+async def a_stream_that_ends_with_nothing_left_is_let_go_at_once(
+    work: RunWorker, server: FakeServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.heartbeat_every = 30
+    await work(Gate().handle)
+    stream = await server.stream()
+    await server.until(lambda: server.heartbeats)
+    server.refuse_streams = [grpc.StatusCode.UNAVAILABLE] * 1000
+    server.dead = [stream.worker_id]  # It is no worker any more, as it asked to be.
+    stream.end()
+
+    await server.ended(stream.worker_id, [])
+    server.refuse_streams.clear()
+    await server.stream(2)
+    await server.until(lambda: not server.heartbeats[-1].ended)
+    assert "declared dead" not in caplog.text
+
+
+async def a_new_stream_does_not_mean_more_slots(server: FakeServer, work: RunWorker) -> None:
+    gate = Gate()
+    await work(gate.handle, slots=2)
+    first = await server.stream()
+    first.assign(assignment(1), assignment(2))
+    await gate.next()
+    await gate.next()
+
+    first.end()
+    second = await server.stream(2)
+    second.assign(assignment(3), assignment(4))
+    await server.until(lambda: len(server.heartbeats) > 3)
+    gate.open.set()
+
+    for job_id in range(1, 5):
+        assert (await server.result(job_id)).HasField("complete")
+    assert gate.most_at_once == 2
+
+
+async def a_worker_declared_dead_tells_its_handlers_and_opens_another_stream(
+    server: FakeServer, work: RunWorker
+) -> None:
+    gate = Gate()
+    await work(gate.handle)
+    first = await server.stream()
+    first.assign(assignment(1))
+    context = await gate.next()
+
+    server.dead = [first.worker_id]
+    await asyncio.wait_for(context.cancelled.wait(), PATIENCE)
+    second = await server.stream(2)
+    await asyncio.wait_for(first.is_over.wait(), PATIENCE)
+    gate.open.set()
+    second.assign(assignment(2))
+
+    assert (await server.result(2)).HasField("complete")
+    heartbeat = server.heartbeats[-1]
+    assert list(heartbeat.worker_ids) == [second.worker_id] and not heartbeat.ended
+
+
+async def a_heartbeat_that_failed_is_sent_again_soon(server: FakeServer, work: RunWorker) -> None:
+    server.heartbeat_every = 30
+    server.refuse_heartbeats = [grpc.StatusCode.UNAVAILABLE] * 2
+    await work(Gate().handle)
+
+    await server.until(lambda: server.heartbeats)
+
+
+async def a_server_that_is_away_is_waited_for() -> None:
+    address = _free_address()
+    worker = Worker(address)
+    gate = Gate()
+    gate.open.set()
+    worker.handler("greet")(gate.handle)
+    run = asyncio.create_task(worker.run())
+    await asyncio.sleep(0.3)  # Some tries are to fail first.
+
+    async with fake_server(address) as server:
+        (await server.stream()).assign(assignment(1))
+        assert (await server.result(1)).HasField("complete")
+        worker.stop()
+        await asyncio.wait_for(run, PATIENCE)
+
+
+async def a_shutdown_takes_no_more_and_finishes_what_runs(server: FakeServer, work: RunWorker) -> None:
+    gate = Gate()
+    worker = await work(gate.handle)
+    stream = await server.stream()
+    stream.assign(assignment(1))
+    await gate.next()
+
+    worker.stop()
+    await asyncio.wait_for(stream.is_over.wait(), PATIENCE)
+    await server.ended(stream.worker_id, [(1, 10)])
+    gate.open.set()
+
+    assert (await server.result(1)).HasField("complete")
+    await server.ended(stream.worker_id, [])
+    assert len(server.streams) == 1
+
+
+async def a_shutdown_releases_what_does_not_finish(server: FakeServer, work: RunWorker) -> None:
+    gate = Gate()
+    worker = await work(gate.handle, grace=0.05, slots=1)
+    stream = await server.stream()
+    stream.assign(assignment(1), assignment(2))
+    await gate.next()
+
+    worker.stop()
+
+    assert (await server.result(1)).HasField("release")
+    assert (await server.result(2)).HasField("release"), "it waited for a slot"
+    await server.ended(stream.worker_id, [])
+    assert gate.at_once == 0
+
+
+async def a_handler_that_will_not_stop_is_released_all_the_same(
+    server: FakeServer, work: RunWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pitwheel.core.CLEANUP", 0.05)
+    started, done = asyncio.Event(), asyncio.Event()
+
+    async def greet(payload: Any, context: Context) -> None:
+        started.set()
+        while not done.is_set():
+            with suppress(asyncio.CancelledError):
+                await done.wait()
+
+    worker = await work(greet, grace=0)
+    stream = await server.stream()
+    stream.assign(assignment(1))
+    await asyncio.wait_for(started.wait(), PATIENCE)
+
+    worker.stop()
+
+    assert (await server.result(1)).HasField("release")
+    await server.ended(stream.worker_id, [])
+    done.set()
+
+
+async def a_shutdown_does_not_wait_for_a_silent_server_for_ever(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pitwheel.worker.LAST_REPORTS", 0.05)
+    gate = Gate()
+    gate.open.set()
+    worker = Worker(server.address)
+    worker.handler("greet")(gate.handle)
+    run = asyncio.create_task(worker.run())
+    stream = await server.stream()
+    server.answers.clear()
+    stream.assign(assignment(1))
+    await server.result(1)
+
+    worker.stop()
+
+    await asyncio.wait_for(run, PATIENCE)
+    await server.ended(stream.worker_id, [])
+
+
+async def a_shutdown_ends_with_its_last_heartbeat(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pitwheel.worker.LAST_HEARTBEAT", 3600)
+    server.heartbeat_every = 3600
+    server.answers_heartbeats.clear()
+    worker = Worker(server.address)
+    worker.handler("greet")(Gate().handle)
+    run = asyncio.create_task(worker.run())
+    stream = await server.stream()
+    await server.until(lambda: server.heartbeats)
+
+    worker.stop()
+    await asyncio.wait_for(stream.is_over.wait(), PATIENCE)
+    await asyncio.sleep(0.05)  # The shutdown is to reach its end while a heartbeat is on its way.
+    server.answers_heartbeats.set()
+
+    await asyncio.wait_for(run, PATIENCE)
+    await server.ended(stream.worker_id, [])
+
+
+async def a_second_stop_ends_the_grace_time(server: FakeServer, work: RunWorker) -> None:
+    gate = Gate()
+    worker = await work(gate.handle, grace=3600)
+    (await server.stream()).assign(assignment(1))
+    await gate.next()
+
+    worker.stop()
+    worker.stop()
+
+    assert (await server.result(1)).HasField("release")
+
+
+async def a_run_that_is_cancelled_releases_what_runs(server: FakeServer) -> None:
+    gate = Gate()
+    worker = Worker(server.address)
+    worker.handler("greet")(gate.handle)
+    run = asyncio.create_task(worker.run())
+    stream = await server.stream()
+    stream.assign(assignment(1))
+    await gate.next()
+
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+
+    assert (await server.result(1)).HasField("release")
+    await server.ended(stream.worker_id, [])
+
+
+async def a_first_stream_that_is_refused_for_good_ends_the_run(server: FakeServer) -> None:
+    server.refuse_streams = [grpc.StatusCode.UNAUTHENTICATED]
+    worker = Worker(server.address)
+    worker.handler("greet")(Gate().handle)
+
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await asyncio.wait_for(worker.run(), PATIENCE)
+    assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED
+
+
+async def a_later_stream_that_is_refused_is_tried_again(server: FakeServer, work: RunWorker) -> None:
+    await work(Gate().handle)
+    first = await server.stream()
+    server.refuse_streams = [grpc.StatusCode.UNAUTHENTICATED]
+    first.end()
+
+    await server.stream(2)
+
+
+def a_worker_that_could_not_work_is_refused() -> None:
+    async def greet(payload: Any, context: Context) -> None:
+        pass
+
+    def not_async(payload: Any, context: Context) -> None:
+        pass
+
+    refused: list[dict[str, Any]] = [{"slots": 0}, {"slots": 10_001}, {"queues": []}, {"queues": "default"}]
+    for options in refused:
+        with pytest.raises(ValueError, match="give"):
+            Worker("127.0.0.1:1", **options)
+    worker = Worker("127.0.0.1:1")
+    with pytest.raises(ValueError, match="no handlers"):
+        asyncio.run(worker.run())
+    with pytest.raises(TypeError, match="is not async"):
+        worker.handler("greet")(not_async)  # type: ignore[type-var]
+    worker.handler("greet")(greet)
+    with pytest.raises(ValueError, match="two handlers"):
+        worker.handler("greet")(greet)
