@@ -10,6 +10,10 @@ use tokio::sync::mpsc;
 
 use crate::group::Group;
 
+/// A claim is dealt to this many streams, or to as many as it takes to have room for all of it: few, so that a message carries
+/// a good many jobs, and enough that few jobs are spread.
+const STREAMS_FAIR: usize = 8;
+
 /// What goes down a stream.
 pub(crate) type Message = v1::StreamJobsResponse;
 
@@ -126,8 +130,14 @@ impl Streams {
         }
         // In one order, from another place each time, so that nobody is always first.
         room.sort_unstable_by_key(|(worker, _)| *worker);
-        let first = turn % room.len();
+        let first = turn.wrapping_mul(STREAMS_FAIR) % room.len();
         room.rotate_left(first);
+        let mut free = 0;
+        let enough = room.iter().position(|(_, stream)| {
+            free += stream.slots - stream.taken;
+            free >= CLAIM_MAX
+        });
+        room.truncate(enough.map_or(room.len(), |at| (at + 1).max(STREAMS_FAIR)));
         let mut hands = Vec::new();
         while hands.len() < CLAIM_MAX && !room.is_empty() {
             room.retain_mut(|(worker, stream)| {
