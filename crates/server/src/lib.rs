@@ -1,6 +1,6 @@
 //! `pitwheel serve`: jobs for workers in any language, over gRPC.
 //!
-//! A [`Node`](node::Node) claims for all the streams that are open on it and sends each what it has room for. What a worker
+//! A node claims for all the streams that are open on it and sends each what it has room for. What a worker
 //! holds is its own, in the database, and not the node's: heartbeats and reports may go to any node, and a node that dies takes
 //! no job with it.
 

@@ -274,7 +274,7 @@ async fn a_node_that_restarts_loses_and_repeats_nothing() -> Result<()> {
     let handler = move |_: Work, _: Context| {
         let counter = counter.clone();
         async move {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await; // the job's work
             counter.fetch_add(1, Ordering::SeqCst);
             Ok::<(), String>(())
         }
@@ -302,7 +302,7 @@ async fn a_job_that_kills_its_workers_runs_alone_and_is_buried() -> Result<()> {
     // The only stream is busy: it gets nothing more until it has run empty, then the suspect, and nothing beside it.
     until("the stream is let run empty", async || {
         let id = db.job().kind("work").payload(r#"{"n":3}"#).insert().await?;
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        tokio::time::sleep(Duration::from_millis(300)).await; // several polls long: it would have come by now
         Ok(db.state(id).await? == Some(State::Waiting))
     })
     .await?;

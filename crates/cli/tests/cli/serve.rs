@@ -86,7 +86,7 @@ fn remote_worker_process() -> Result {
     let nap = move |job: Nap, context: Context| {
         let diary = diary.clone();
         async move {
-            tokio::time::sleep(Duration::from_millis(job.ms)).await;
+            tokio::time::sleep(Duration::from_millis(job.ms)).await; // the job's work
             let mut file = fs::OpenOptions::new().append(true).create(true).open(&diary)?;
             std::io::Write::write_all(&mut file, format!("{}\n", context.id()).as_bytes())
         }

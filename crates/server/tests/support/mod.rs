@@ -163,7 +163,7 @@ pub(crate) async fn until<F: Future<Output = Result<bool>>>(
         if begun.elapsed() > PATIENCE {
             bail!("waited in vain until {what}");
         }
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await; // between two looks
     }
     Ok(())
 }
