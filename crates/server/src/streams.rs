@@ -61,11 +61,6 @@ struct HoldCount {
     left: usize,
 }
 
-/// What is told of a claim that was sent from here.
-pub(crate) struct Sent {
-    pub(crate) place: Option<Place>,
-}
-
 impl Streams {
     pub(crate) fn len(&self) -> usize {
         self.open.len()
@@ -194,10 +189,10 @@ impl Streams {
         unsent
     }
 
-    /// What is known of a claim that is about to be settled.
-    pub(crate) fn sent(&self, claim: Claim) -> Sent {
+    /// Where the row of a claim that was sent from here stood.
+    pub(crate) fn place(&self, claim: Claim) -> Option<Place> {
         let ours = self.out.get(&claim.id).filter(|out| out.fence == claim.fence);
-        Sent { place: ours.map(|out| out.place) }
+        ours.map(|out| out.place)
     }
 
     /// These claims have ended, however: there is room again.

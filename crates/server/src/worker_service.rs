@@ -104,7 +104,7 @@ impl WorkerService for Workers {
         let mut written = vec![v1::Written::Lost; reported.len()];
         let (mut endings, mut places, mut notes) = (Vec::new(), Vec::new(), Vec::new());
         for (at, (claim, what)) in reported.into_iter().enumerate() {
-            let place = self.node.streams().sent(claim).place;
+            let place = self.node.streams().place(claim);
             match what.ending(attempts.get(&claim.id), place) {
                 convert::Written::Ending(ending) => {
                     endings.push(Settlement { claim, ending });
