@@ -50,6 +50,8 @@ struct Remote {
     /// Results wait, or there may be nothing left to wait for.
     results: Notify,
     settled_some: Notify,
+    /// A stream was opened, and its server said how often to send heartbeats.
+    welcomed: Notify,
     closed: CancellationToken,
     started: AtomicU64,
     settled: AtomicU64,
@@ -90,6 +92,7 @@ pub(super) async fn run(
         state: Mutex::default(),
         results: Notify::new(),
         settled_some: Notify::new(),
+        welcomed: Notify::new(),
         closed: CancellationToken::new(),
         started: AtomicU64::new(0),
         settled: AtomicU64::new(0),
@@ -197,6 +200,7 @@ impl Remote {
             state.open.insert(worker, declared_dead.clone());
             state.heartbeat_every = welcome.heartbeat_every.and_then(|span| span.try_into().ok());
         }
+        self.welcomed.notify_one();
         let _opened = Opened { remote: self, worker };
         loop {
             let message = tokio::select! {
@@ -416,7 +420,10 @@ async fn beating(remote: &Remote) {
             Ok(()) => {
                 trouble.over();
                 let every = remote.state().heartbeat_every.unwrap_or(HEARTBEAT);
-                tokio::time::sleep(every).await;
+                tokio::select! {
+                    () = tokio::time::sleep(every) => {}
+                    () = remote.welcomed.notified() => {}
+                }
             }
             Err(status) => {
                 tracing::warn!(error = %status.message(), worker = remote.name, "no answer to the heartbeat, will try again");
