@@ -78,6 +78,12 @@ pub async fn heartbeat(client: &impl Sql, workers: &[i64]) -> Result<Beat, Error
     Ok(beat)
 }
 
+/// Which of these workers live.
+pub async fn living(client: &impl Sql, workers: &[i64]) -> Result<Vec<i64>, Error> {
+    let rows = client.rows(include_str!("../sql/living.sql"), &[(&workers, Type::INT8_ARRAY)]).await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
 /// A claim batch of a worker, and what is still held of it.
 #[derive(Debug)]
 pub struct Hold {

@@ -84,7 +84,8 @@ pub mod engine {
     pub use crate::hint::{Ears, OnDue, listen};
     pub use crate::job::check_name;
     pub use crate::lease::{
-        AttemptOf, Beat, Hold, attempts, heartbeat, held, progress, register, renew, retire, wanted_stopped,
+        AttemptOf, Beat, Hold, attempts, heartbeat, held, living, progress, register, renew, retire,
+        wanted_stopped,
     };
     pub use crate::migrate::{LOCK as MIGRATION_LOCK, MIGRATIONS};
     pub use crate::place::Place;

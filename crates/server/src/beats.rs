@@ -75,6 +75,7 @@ async fn answer(node: &Node, beats: Vec<Beat>) {
         }
         Ok(renewed) => {
             let alive: HashSet<i64> = renewed.alive.into_iter().collect();
+            node.heard(&workers, &alive);
             let mut cancelled: HashMap<i64, Vec<Claim>> = HashMap::new();
             for (worker, claim) in renewed.cancelled {
                 cancelled.entry(worker).or_default().push(claim);

@@ -1,9 +1,12 @@
 //! One server process: its streams, and the loops that serve them all.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use pitwheel::engine::{Ears, Ending, Pool, Settlement, Trouble, held, listen, pool_of, register, sweep};
+use pitwheel::engine::{
+    Ears, Ending, Pool, Settlement, Trouble, held, listen, living, pool_of, register, sweep,
+};
 use pitwheel::{Claim, Error, Pitwheel};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -118,6 +121,13 @@ impl Node {
         Ok((worker, messages))
     }
 
+    /// Of these workers, those live. The streams of the others end, so that they open new ones.
+    pub(crate) fn heard(&self, workers: &[i64], living: &HashSet<i64>) {
+        let mut streams = self.streams();
+        streams.heard(living);
+        workers.iter().filter(|worker| !living.contains(worker)).for_each(|worker| streams.close(*worker));
+    }
+
     /// Gives back what was claimed and cannot be sent, however long the database is away.
     pub(crate) fn release(self: &Arc<Node>, claims: Vec<Claim>) {
         if claims.is_empty() {
@@ -190,7 +200,7 @@ async fn sweeping(node: Arc<Node>) {
     }
 }
 
-/// Finds out what was reported to other nodes.
+/// Finds out what was reported to other nodes, and ends the streams of workers that were declared dead.
 async fn reconciling(node: Arc<Node>) {
     loop {
         tokio::time::sleep(RECONCILE).await;
@@ -200,12 +210,18 @@ async fn reconciling(node: Arc<Node>) {
             let claims = streams.claims_of(&silent);
             (silent, claims)
         };
-        if silent.is_empty() {
-            continue;
+        if !silent.is_empty() {
+            match node.pool.run(async |client| held(&*client, &silent).await).await {
+                Ok(held) => node.streams().reconcile(&silent, &claims, &held),
+                Err(error) => tracing::warn!(%error, "cannot see what streams hold, will try again"),
+            }
         }
-        match node.pool.run(async |client| held(&*client, &silent).await).await {
-            Ok(held) => node.streams().reconcile(&silent, &claims, &held),
-            Err(error) => tracing::warn!(%error, "cannot see what streams hold, will try again"),
+        let unheard = node.streams().unheard(node.options.lease);
+        if !unheard.is_empty() {
+            match node.pool.run(async |client| living(&*client, &unheard).await).await {
+                Ok(living) => node.heard(&unheard, &living.into_iter().collect()),
+                Err(error) => tracing::warn!(%error, "cannot see which workers live, will try again"),
+            }
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Which streams are open on this node, what each has room for, and what is out.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use pitwheel::Claim;
 use pitwheel::engine::{Ask, CLAIM_MAX, Claimed, Hold, Place, Reserved};
@@ -36,6 +37,8 @@ struct Stream {
     turn: Turn,
     /// Whether a result of one of its jobs was reported here since the last time somebody asked.
     reported: bool,
+    /// When its worker was last known to live.
+    heard: Instant,
 }
 
 /// Whether a stream gets what others get.
@@ -84,11 +87,12 @@ impl Streams {
         messages: mpsc::UnboundedSender<Message>,
     ) {
         group.freed.notify_one();
-        let stream = Stream { group, slots, taken: 0, messages, turn: Turn::Usual, reported: false };
+        let heard = Instant::now();
+        let stream = Stream { group, slots, taken: 0, messages, turn: Turn::Usual, reported: false, heard };
         self.open.insert(worker, stream);
     }
 
-    /// Forgets a stream. What its worker holds stays its own; the last of a group takes the group with it.
+    /// Ends a stream and forgets it. What its worker holds stays its own; the last of a group takes the group with it.
     pub(crate) fn close(&mut self, worker: i64) {
         let Some(stream) = self.open.remove(&worker) else { return };
         self.out.retain(|_, out| out.worker != worker);
@@ -237,10 +241,24 @@ impl Streams {
         silent.collect()
     }
 
+    /// These workers are known to live.
+    pub(crate) fn heard(&mut self, workers: &HashSet<i64>) {
+        for worker in workers {
+            if let Some(stream) = self.open.get_mut(worker) {
+                stream.heard = Instant::now();
+            }
+        }
+    }
+
+    /// Workers that nobody here has heard of for so long: their heartbeats go to another node, or have stopped.
+    pub(crate) fn unheard(&self, lease: Duration) -> Vec<i64> {
+        let unheard = self.open.iter().filter(|(_, stream)| stream.heard.elapsed() > lease);
+        unheard.map(|(worker, _)| *worker).collect()
+    }
+
     /// What silent streams still hold, as the database knows it. The rest has ended elsewhere.
     pub(crate) fn reconcile(&mut self, asked: &[i64], before: &[Claim], held: &[Hold]) {
-        let still: std::collections::HashSet<Claim> =
-            held.iter().flat_map(|hold| &hold.claims).copied().collect();
+        let still: HashSet<Claim> = held.iter().flat_map(|hold| &hold.claims).copied().collect();
         let gone: Vec<Claim> = before.iter().filter(|claim| !still.contains(claim)).copied().collect();
         self.ended(gone.into_iter());
         let known = |hold: &&Hold| asked.contains(&hold.worker) && hold.claims.is_empty();

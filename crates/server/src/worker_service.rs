@@ -150,13 +150,11 @@ impl Stream for Assigned {
             return Poll::Ready(Some(Ok(first)));
         }
         let message = std::task::ready!(self.messages.poll_recv(context));
-        // The node ends its streams when it ends itself.
-        let ended = Err(Status::unavailable("this node is ending: try another"));
-        match message {
-            Some(message) => Poll::Ready(Some(Ok(message))),
-            None if self.node.is_stopping() => Poll::Ready(Some(ended)),
-            None => Poll::Ready(None),
-        }
+        Poll::Ready(Some(match message {
+            Some(message) => Ok(message),
+            None if self.node.is_stopping() => Err(Status::unavailable("this node is ending: try another")),
+            None => Err(Status::aborted("no heartbeat came for longer than the lease: open a new stream")),
+        }))
     }
 }
 

@@ -10,8 +10,9 @@ use anyhow::Result;
 use pitwheel::{Context, NewJob, State, Verdict, Worker};
 use pitwheel_proto::v1;
 use pitwheel_testkit::TestDb;
+use tonic::Code;
 
-use crate::support::{Node, Work, start, until};
+use crate::support::{Node, PATIENCE, Work, start, until};
 
 const LEASE: Duration = Duration::from_secs(30);
 /// For tests in which somebody is to be found dead.
@@ -261,6 +262,20 @@ async fn the_jobs_of_a_silent_worker_are_given_to_others() -> Result<()> {
     until("all are done", async || Ok(db.count("select count(*) from pitwheel.job").await? == 0)).await?;
     assert_eq!(done.load(Ordering::SeqCst), ids.len(), "each once");
     heir.stop().await?;
+    node.stop().await
+}
+
+#[tokio::test]
+async fn the_stream_of_a_worker_that_was_declared_dead_ends() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), SHORT_LEASE).await?;
+    let mut silent = node.stream(1).await?;
+    let mut beating = node.stream(1).await?;
+    silent.beating.abort();
+    let ended = tokio::time::timeout(PATIENCE, silent.messages.message()).await?;
+    assert_eq!(ended.expect_err("nothing was due").code(), Code::Aborted);
+    let id = db.job().kind("work").insert().await?;
+    assert_eq!(beating.jobs().await?[0].job_id, id, "the other goes on");
     node.stop().await
 }
 

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::Streaming;
 use tonic::transport::Channel;
 
@@ -75,7 +76,7 @@ impl Node {
         Ok(JobServiceClient::connect(self.url()).await?)
     }
 
-    /// A stream of a client of another language, as it were: nothing is done by itself.
+    /// A stream of a client of another language, as it were: it sends heartbeats, and does nothing else by itself.
     pub(crate) async fn stream(&self, slots: u32) -> Result<Bare> {
         let mut client = self.workers().await?;
         let request = v1::StreamJobsRequest {
@@ -89,7 +90,8 @@ impl Node {
         else {
             bail!("no welcome");
         };
-        Ok(Bare { client, messages, worker_id: welcome.worker_id })
+        let beating = beat(client.clone(), &welcome)?;
+        Ok(Bare { client, messages, worker_id: welcome.worker_id, beating })
     }
 }
 
@@ -97,6 +99,19 @@ pub(crate) struct Bare {
     pub(crate) client: WorkerServiceClient<Channel>,
     pub(crate) messages: Streaming<v1::StreamJobsResponse>,
     pub(crate) worker_id: i64,
+    pub(crate) beating: AbortOnDropHandle<()>,
+}
+
+/// Heartbeats in the background.
+fn beat(mut client: WorkerServiceClient<Channel>, welcome: &v1::Welcome) -> Result<AbortOnDropHandle<()>> {
+    let every: Duration = welcome.heartbeat_every.context("no interval")?.try_into()?;
+    let request = v1::HeartbeatRequest { worker_ids: vec![welcome.worker_id], ended: Vec::new() };
+    Ok(AbortOnDropHandle::new(tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(every).await; // between two heartbeats
+            let _ = client.heartbeat(request.clone()).await;
+        }
+    })))
 }
 
 impl Bare {
