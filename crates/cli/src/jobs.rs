@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use pitwheel::{Cancelled, Filter, NewJob, Pitwheel, State};
+use pitwheel::{Cancelled, Filter, JobPage, NewJob, Pitwheel, State};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -156,9 +156,16 @@ async fn list(pitwheel: &Pitwheel, args: ListArgs, settings: &Settings) -> anyho
     let limit = args.limit as usize;
     let filtered =
         args.queue.is_some() || args.kind.is_some() || args.state.is_some() || args.before.is_some();
-    let filter = Filter { queue: args.queue, kind: args.kind, state: args.state, before: args.before, limit };
-    let jobs = pitwheel.jobs(&filter).await?;
-    if jobs.is_empty() {
+    let filter = Filter {
+        queue: args.queue,
+        kind: args.kind,
+        state: args.state,
+        before: args.before,
+        limit,
+        ..Filter::default()
+    };
+    let JobPage { jobs, next } = pitwheel.jobs(&filter).await?;
+    if jobs.is_empty() && next.is_none() {
         say(if filtered {
             "no job is like that: leave out a filter, or look at `pitwheel queues list`"
         } else {
@@ -168,11 +175,11 @@ async fn list(pitwheel: &Pitwheel, args: ListArgs, settings: &Settings) -> anyho
     if settings.json() {
         return print_json(&jobs.iter().map(job_view::in_list).collect::<Vec<_>>());
     }
-    if let Some(last) = jobs.last() {
+    if !jobs.is_empty() {
         print(&job_view::table(&jobs, SystemTime::now()))?;
-        if jobs.len() == limit {
-            say(&format!("there may be more: add `--before {}` for the next page", last.id));
-        }
+    }
+    if let Some(next) = next {
+        say(&format!("there may be more: add `--before {next}` for the next page"));
     }
     Ok(())
 }

@@ -1,10 +1,11 @@
--- cancel.sql: a waiting job is cancelled at once and moves to the history; a running one is asked to stop.
--- The row is locked first, so that a claim cannot slip between the two answers.
--- Zero rows: no live job has this id.
+-- cancel.sql: waiting jobs are cancelled at once and move to the history; running ones are asked to stop.
+-- The rows are locked first, so that a claim cannot slip between the two answers.
+-- No row for an id: no live job has it.
 with target as materialized (
     select job.id, job.holder
     from pitwheel.job
-    where job.id = $1
+    where job.id = any($1::bigint[])
+    order by job.id
     for no key update
 ),
 gone as (
@@ -32,6 +33,12 @@ asked as (
     from target
     where job.id = target.id
       and target.holder is not null
+),
+audited as (
+    insert into pitwheel.audit (actor, action, job_ids)
+    select $2, 'job.cancel', array_agg(target.id)
+    from target
+    having count(*) > 0
 )
-select target.holder is not null as running
+select target.id, target.holder is not null as running
 from target

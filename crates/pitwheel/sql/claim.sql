@@ -2,11 +2,11 @@
 -- Leans on job_due: every level (a queue's priority) is read from its lower bound on, in index order, and no further than
 -- needed. The update touches no indexed column and finds its rows by ctid, which the row lock keeps in place; as an
 -- array, because a join could be planned as a scan of the whole table.
--- Zero rows: nothing is due, the queues are paused, or the worker was declared dead.
+-- Zero rows: nothing is due, the queues are paused, or the worker was declared dead or told to be quiet.
 with asked as materialized (
     select ask.queue, ask.slots
     from unnest($2::text[], $3::int[]) as ask(queue, slots)
-    where exists (select from pitwheel.worker where worker.id = $1 and worker.dead_at is null)
+    where exists (select from pitwheel.worker where worker.id = $1 and worker.dead_at is null and worker.quiet_at is null)
       and not exists (
           select from pitwheel.queue
           where queue.name in (ask.queue, '*') and queue.paused_at is not null

@@ -1,6 +1,6 @@
 -- claim_alone.sql: takes one job that was running when its worker died, twice or more, for a worker that runs nothing else.
 -- Leans on job_suspect, which holds only such jobs. Same columns as claim.sql.
--- Zero rows: none is due, its queue is paused, or the worker was declared dead.
+-- Zero rows: none is due, its queue is paused, or the worker was declared dead or told to be quiet.
 with due as materialized (
     select job.ctid as tid, job.id
     from pitwheel.job
@@ -9,7 +9,7 @@ with due as materialized (
       and job.holder is null
       and job.queue = any($2::text[])
       and job.kind = any($3::text[])
-      and exists (select from pitwheel.worker where worker.id = $1 and worker.dead_at is null)
+      and exists (select from pitwheel.worker where worker.id = $1 and worker.dead_at is null and worker.quiet_at is null)
       and not exists (
           select from pitwheel.queue
           where queue.name in (job.queue, '*') and queue.paused_at is not null

@@ -1,12 +1,14 @@
 -- deal.sql: what claim.sql does, for a node that feeds many workers: the n-th due job goes to the n-th hand held out.
 -- Leans on job_due in the same way. A queue earlier in the list is served first; the caller lets them take turns.
 -- The row of the first job says which holds were made. Zero rows: nothing is due, the queues are paused, or all the
--- workers were declared dead.
+-- workers were declared dead or told to be quiet.
 with hands as materialized (
     select array_agg(hand.worker order by hand.n) as workers, count(*) as count
     from unnest($1::bigint[]) with ordinality as hand(worker, n)
     where hand.worker = any (array(
-        select worker.id from pitwheel.worker where worker.id = any($2::bigint[]) and worker.dead_at is null
+        select worker.id
+        from pitwheel.worker
+        where worker.id = any($2::bigint[]) and worker.dead_at is null and worker.quiet_at is null
     ))
 ),
 asked as materialized (

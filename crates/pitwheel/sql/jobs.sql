@@ -1,37 +1,69 @@
--- jobs.sql: live and finished jobs, newest first, a page at a time, without their payloads.
--- Both halves walk their id index backwards from $1; every filter may be null.
-with live as (
+-- jobs.sql: jobs, newest first, a page at a time, without their payloads.
+-- A filter may match nothing for long: so only so many of the newest rows are looked at, of live ($7), running ($8),
+-- finished ($9) and dead or cancelled ($10) jobs. `floor` is the id down to which that was; null: there are no more.
+-- Leans on the primary key, on the holds for what runs, and on job_history_id and job_history_unhappy.
+with live as materialized (
     select job.id, job.kind, job.queue, case when job.holder is null then 'waiting' else 'running' end as state,
         job.priority, job.attempt, job.max_attempts, job.key, job.run_at, job.enqueued_at, job.claimed_at,
         null::timestamptz as finished_at, job.progress, job.note
     from pitwheel.job
     where job.id < $1
-      and ($2::text is null or job.queue = $2)
-      and ($3::text is null or job.kind = $3)
-      and ($4::text is null or $4 = case when job.holder is null then 'waiting' else 'running' end)
     order by job.id desc
-    limit $5
+    limit $7
 ),
-finished as (
-    select history.id, history.kind, history.queue, history.state, history.priority, history.attempt,
-        history.max_attempts, history.key, history.run_at, history.enqueued_at, history.claimed_at, history.finished_at,
-        null::real as progress, history.note
+running as materialized (
+    select job.id, job.kind, job.queue, 'running' as state,
+        job.priority, job.attempt, job.max_attempts, job.key, job.run_at, job.enqueued_at, job.claimed_at,
+        null::timestamptz as finished_at, job.progress, job.note
+    from pitwheel.hold
+    cross join unnest(hold.job_ids) as held(id)
+    join pitwheel.job on job.id = held.id and job.holder = hold.worker
+    where held.id < $1
+    order by job.id desc
+    limit $8
+),
+finished as materialized (
+    select history.id, history.kind, history.queue, history.state,
+        history.priority, history.attempt, history.max_attempts, history.key, history.run_at, history.enqueued_at,
+        history.claimed_at, history.finished_at, null::real as progress, history.note
     from pitwheel.job_history as history
     where history.id < $1
-      and ($2::text is null or history.queue = $2)
-      and ($3::text is null or history.kind = $3)
-      and ($4::text is null or history.state = $4)
-      and ($4::text is null or $4 = 'done' or history.state <> 'done')
     order by history.id desc
-    limit $5
+    limit $9
+),
+unhappy as materialized (
+    select history.id, history.kind, history.queue, history.state,
+        history.priority, history.attempt, history.max_attempts, history.key, history.run_at, history.enqueued_at,
+        history.claimed_at, history.finished_at, null::real as progress, history.note
+    from pitwheel.job_history as history
+    where history.id < $1
+      and history.state <> 'done'
+    order by history.id desc
+    limit $10
+),
+looked_at as (
+    -- One that is full goes on below its last row; above the highest of those all is known.
+    select max(part.floor) as floor
+    from (
+        select min(live.id) as floor from live having count(*) >= $7
+        union all
+        select min(running.id) from running having count(*) >= $8
+        union all
+        select min(finished.id) from finished having count(*) >= $9
+        union all
+        select min(unhappy.id) from unhappy having count(*) >= $10
+    ) as part
+),
+found as (
+    table live union all table running union all table finished union all table unhappy
 )
-select live.id, live.kind, live.queue, live.state, live.priority, live.attempt, live.max_attempts, live.key, live.run_at,
-    live.enqueued_at, live.claimed_at, live.finished_at, live.progress, live.note
-from live
-union all
-select finished.id, finished.kind, finished.queue, finished.state, finished.priority, finished.attempt,
-    finished.max_attempts, finished.key, finished.run_at, finished.enqueued_at, finished.claimed_at, finished.finished_at,
-    finished.progress, finished.note
-from finished
-order by id desc
-limit $5
+select found.id, found.kind, found.queue, found.state, found.priority, found.attempt, found.max_attempts, found.key,
+    found.run_at, found.enqueued_at, found.claimed_at, found.finished_at, found.progress, found.note, looked_at.floor
+from looked_at
+left join found on (looked_at.floor is null or found.id >= looked_at.floor)
+    and ($2::text is null or found.queue = $2)
+    and ($3::text is null or found.kind = $3)
+    and ($4::text is null or found.state = $4)
+    and ($5::text is null or found.key = $5)
+order by found.id desc nulls last
+limit $6

@@ -1,5 +1,5 @@
 -- queues.sql: every queue that has live jobs or something said about it (`*`, when all are paused), with counts that stop
--- at $1, so that the answer takes the same time at any backlog. The names come from job_due by jumping from one to the next.
+-- at $1 in all, so that the answer takes the same time at any backlog. The names come from job_due by jumping from one to the next.
 with recursive name(queue) as (
     (select job.queue from pitwheel.job order by job.queue limit 1)
     union all
@@ -13,8 +13,10 @@ known as (
     select queue.name from pitwheel.queue where queue.name <> '*' or queue.paused_at is not null
 )
 select known.queue as name, queue.paused_at, everything.paused_at as all_paused_at,
-    counted.waiting, counted.running, counted.later, counted.oldest_due_at
+    counted.waiting, counted.running, counted.later, counted.oldest_due_at,
+    counted.waiting + counted.running + counted.later >= share.rows as capped
 from known
+cross join (select $1 / greatest(count(*), 1) + 100 as rows from known) as share
 left join pitwheel.queue on queue.name = known.queue
 left join pitwheel.queue as everything on everything.name = '*'
 left join lateral (
@@ -26,7 +28,7 @@ left join lateral (
         select job.holder, job.run_at
         from pitwheel.job
         where job.queue = known.queue
-        limit $1
+        limit share.rows
     ) as seen
 ) as counted on true
 order by known.queue

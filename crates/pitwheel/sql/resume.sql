@@ -1,6 +1,12 @@
 -- resume.sql: the queue (`*`: the pause of all) is claimed from again. Zero rows: it was not paused.
-update pitwheel.queue
-set paused_at = null
-where queue.name = $1
-  and queue.paused_at is not null
-returning queue.name
+with resumed as (
+    update pitwheel.queue
+    set paused_at = null
+    where queue.name = $1
+      and queue.paused_at is not null
+    returning queue.name
+)
+insert into pitwheel.audit (actor, action, subject)
+select $2, 'queue.resume', resumed.name
+from resumed
+returning audit.subject

@@ -1,13 +1,19 @@
--- retry.sql: a dead or cancelled job is live again, due now, with all its attempts before it. Its id, its errors and its
--- fence stay: what a holder of its first life may still write is refused.
--- Zero rows: the history holds no dead or cancelled job of this id. A live job with its key: unique violation.
+-- retry.sql: dead or cancelled jobs are live again, due now, with all their attempts before them. Their ids, errors and
+-- fences stay: what a holder of the first life may still write is refused.
+-- No row for an id: the history holds no dead or cancelled job of it. A live job with the key of one: unique violation.
 with back as (
     delete from pitwheel.job_history
-    where job_history.id = $1
+    where job_history.id = any($1::bigint[])
       and job_history.state <> 'done'
     returning job_history.id, job_history.enqueued_at, job_history.fence, job_history.timeout_ms,
         job_history.max_attempts, job_history.priority, job_history.queue, job_history.kind, job_history.key,
         job_history.payload, job_history.metadata, job_history.errors
+),
+audited as (
+    insert into pitwheel.audit (actor, action, job_ids)
+    select $2, 'job.retry', array_agg(back.id)
+    from back
+    having count(*) > 0
 )
 insert into pitwheel.job (
     id, run_at, enqueued_at, fence, timeout_ms, max_attempts, priority, queue, kind, key, payload, metadata, errors
@@ -15,4 +21,4 @@ insert into pitwheel.job (
 select back.id, clock_timestamp(), back.enqueued_at, back.fence, back.timeout_ms, back.max_attempts, back.priority,
     back.queue, back.kind, back.key, back.payload, back.metadata, back.errors
 from back
-returning queue
+returning id, queue

@@ -1,18 +1,21 @@
 //! The handle through which a program talks to the engine.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio_postgres::types::Type;
 
-use crate::control::{self, Cancelled};
+use crate::control::{self, Cancelled, Change, Changed, Order};
 use crate::db::{self, Pool, Sql};
 use crate::enqueue::{self, Enqueued, Enqueuing};
 use crate::error::Error;
 use crate::hint::{self, Hints};
-use crate::inspect::{self, Filter, JobDetail, JobSummary, QueueSummary};
+use crate::inspect::{
+    self, AuditEntry, Filter, JobDetail, JobPage, KindSummary, QueueSummary, WorkerSummary,
+};
 use crate::job::NewJob;
 use crate::migrate::{self, MigrationStatus};
+use crate::token::{self, Role, Token};
 
 /// How to connect.
 #[derive(Debug, Clone)]
@@ -35,6 +38,7 @@ impl Default for Options {
 pub struct Pitwheel {
     pub(crate) pool: Pool,
     hints: Arc<Hints>,
+    actor: Arc<str>,
 }
 
 impl Pitwheel {
@@ -48,7 +52,7 @@ impl Pitwheel {
     pub async fn connect_with(url: &str, options: Options) -> Result<Pitwheel, Error> {
         let pool = Pool::new(url, &options.application, options.connections.max(1))?;
         drop(pool.get().await?);
-        Ok(Pitwheel { pool, hints: Arc::default() })
+        Ok(Pitwheel { pool, hints: Arc::default(), actor: options.application.into() })
     }
 
     /// Brings the schema up to this version; safe to call from every node at every start. Returns what was applied.
@@ -107,32 +111,99 @@ impl Pitwheel {
         self.hints.due(&self.pool.get().await?, queue).await
     }
 
+    /// The same database, with changes that the audit log attributes to somebody else: a person, where this handle is a
+    /// program that acts for one. By default it is the application's name.
+    pub fn acting_as(&self, actor: &str) -> Pitwheel {
+        Pitwheel { actor: actor.into(), ..self.clone() }
+    }
+
     /// Cancels a job: at once when it waits, by asking its handler when it runs.
     pub async fn cancel(&self, id: i64) -> Result<Cancelled, Error> {
-        let connection = self.pool.get().await?;
-        let cancelled = control::cancel(&connection, id).await?;
-        if cancelled == Cancelled::Requested {
-            log_unhinted(hint::cancel(&connection).await);
-        }
-        Ok(cancelled)
+        let changed = self.change_one(id, Change::Cancel).await?;
+        Ok(if changed == Changed::Requested { Cancelled::Requested } else { Cancelled::AtOnce })
     }
 
     /// Lets a dead or cancelled job live again, due now, with all its attempts before it.
     pub async fn retry(&self, id: i64) -> Result<(), Error> {
+        self.change_one(id, Change::Retry).await.map(drop)
+    }
+
+    /// Changes up to 1,000 jobs in one statement; what it came to for each of them, in the order given.
+    pub async fn change(&self, ids: &[i64], change: Change) -> Result<Vec<(i64, Changed)>, Error> {
         let connection = self.pool.get().await?;
-        let queue = control::retry(&connection, id).await?;
-        log_unhinted(self.hints.due(&connection, &queue).await);
-        Ok(())
+        let outcome = control::change(&connection, &self.actor, ids, change).await?;
+        if outcome.jobs.values().any(|changed| *changed == Changed::Requested) {
+            log_unhinted(hint::cancel(&connection).await);
+        }
+        for queue in &outcome.due {
+            log_unhinted(self.hints.due(&connection, queue).await);
+        }
+        let changed = |id: &i64| (*id, outcome.jobs.get(id).copied().unwrap_or(Changed::NotFound));
+        Ok(ids.iter().map(changed).collect())
+    }
+
+    /// Changes the jobs of one page of a list; to change all that match, go on with `before` as the answer says, until it
+    /// names no more. The filter must name a state.
+    pub async fn change_matching(
+        &self,
+        filter: &Filter,
+        change: Change,
+    ) -> Result<(Vec<(i64, Changed)>, Option<i64>), Error> {
+        if filter.state.is_none() {
+            return Err(Error::Invalid("a change of all jobs that match must name their state".into()));
+        }
+        let page = self.jobs(filter).await?;
+        let ids: Vec<i64> = page.jobs.iter().map(|job| job.id).collect();
+        Ok((self.change(&ids, change).await?, page.next))
+    }
+
+    async fn change_one(&self, id: i64, change: Change) -> Result<Changed, Error> {
+        match self.change(&[id], change).await?.first() {
+            None | Some((_, Changed::NotFound)) => Err(Error::NotFound(id, change.missing())),
+            Some((_, Changed::KeyTaken)) => Err(Error::KeyTaken(id)),
+            Some((_, changed)) => Ok(*changed),
+        }
     }
 
     /// Stops claims from a queue, or from all (`None`), on every node. What runs goes on.
     pub async fn pause(&self, queue: Option<&str>) -> Result<(), Error> {
-        control::pause(&*self.pool.get().await?, queue).await
+        control::pause(&*self.pool.get().await?, &self.actor, queue).await
     }
 
     /// Ends a pause of a queue, or of all (`None`). False: it was not paused.
     pub async fn resume(&self, queue: Option<&str>) -> Result<bool, Error> {
-        control::resume(&*self.pool.get().await?, queue).await
+        control::resume(&*self.pool.get().await?, &self.actor, queue).await
+    }
+
+    /// Tells a worker to take nothing more, to end, or to go on; it hears of it with its next renewal. False: no living
+    /// worker has this id, or it drains already.
+    pub async fn order_worker(&self, worker: i64, order: Order) -> Result<bool, Error> {
+        control::order_worker(&*self.pool.get().await?, &self.actor, worker, order).await
+    }
+
+    /// Whether payloads, metadata and results of a kind are kept from those who may only look.
+    pub async fn redact(&self, kind: &str, redacted: bool) -> Result<(), Error> {
+        control::redact(&*self.pool.get().await?, &self.actor, kind, redacted).await
+    }
+
+    /// Makes a token, good until a time or until it is revoked. Its secret is given back this once, and kept nowhere.
+    pub async fn create_token(
+        &self,
+        name: &str,
+        role: Role,
+        expires_at: Option<SystemTime>,
+    ) -> Result<(Token, String), Error> {
+        token::create(&*self.pool.get().await?, &self.actor, name, role, expires_at).await
+    }
+
+    /// Servers refuse the token from now on, within two seconds, and end its streams. False: there is no such token.
+    pub async fn revoke_token(&self, name: &str) -> Result<bool, Error> {
+        token::revoke(&*self.pool.get().await?, &self.actor, name).await
+    }
+
+    /// The tokens that were not revoked, by name.
+    pub async fn tokens(&self) -> Result<Vec<Token>, Error> {
+        token::tokens(&*self.pool.get().await?).await
     }
 
     /// One job, live or finished.
@@ -141,7 +212,7 @@ impl Pitwheel {
     }
 
     /// Jobs, newest first, a page at a time.
-    pub async fn jobs(&self, filter: &Filter) -> Result<Vec<JobSummary>, Error> {
+    pub async fn jobs(&self, filter: &Filter) -> Result<JobPage, Error> {
         inspect::jobs(&*self.pool.get().await?, filter).await
     }
 
@@ -150,12 +221,35 @@ impl Pitwheel {
         inspect::queues(&*self.pool.get().await?).await
     }
 
+    /// Workers, newest first, a page at a time: those with an id below `before`, at most `limit`, fifty when it is 0. Those
+    /// that ended in the last day, too, with `dead`.
+    pub async fn workers(
+        &self,
+        before: Option<i64>,
+        limit: usize,
+        dead: bool,
+    ) -> Result<Vec<WorkerSummary>, Error> {
+        inspect::workers(&*self.pool.get().await?, before, limit, dead).await
+    }
+
+    /// Kinds about which something was said, and those that living workers run.
+    pub async fn kinds(&self) -> Result<Vec<KindSummary>, Error> {
+        inspect::kinds(&*self.pool.get().await?).await
+    }
+
+    /// Who changed what, newest first, a page at a time, as [`Pitwheel::workers`].
+    pub async fn audit(&self, before: Option<i64>, limit: usize) -> Result<Vec<AuditEntry>, Error> {
+        inspect::audit(&*self.pool.get().await?, before, limit).await
+    }
+
     /// Drops the history of jobs that finished longer ago than this, whole days at a time, and makes room for the days to
     /// come. Workers do it hourly. Returns how many days were dropped.
     pub async fn prune_history(&self, keep: Duration) -> Result<i32, Error> {
         let seconds = keep.as_secs_f64();
         let sql = "select pitwheel.prune_history(make_interval(secs => $1))";
-        let rows = db::query(&*self.pool.get().await?, sql, &[(&seconds, Type::FLOAT8)]).await?;
+        let connection = self.pool.get().await?;
+        let rows = db::query(&connection, sql, &[(&seconds, Type::FLOAT8)]).await?;
+        connection.execute_typed(include_str!("../sql/prune_audit.sql"), &[]).await?;
         Ok(rows.first().map_or(0, |row| row.get(0)))
     }
 }

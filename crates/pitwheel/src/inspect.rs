@@ -8,11 +8,14 @@ use tokio_postgres::{Client, Row};
 
 use crate::db;
 use crate::error::Error;
+use crate::job::{check_key, check_name};
 
 /// Rows per page at the most.
 const PAGE_MAX: usize = 1000;
-/// Counts stop here: people need to know that it is many, not how many.
-const COUNT_MAX: i64 = 10_000;
+/// Counts stop here, all queues together: people need to know that it is many, not how many.
+const COUNT_MAX: i64 = 50_000;
+/// How many rows a page with a filter looks at before it says where to go on.
+const WINDOW: i64 = 20_000;
 
 /// Where a job stands. Being due is a time, not a state: see `run_at`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,10 +69,46 @@ pub struct Filter {
     pub kind: Option<String>,
     /// Only this state.
     pub state: Option<State>,
+    /// Only this key.
+    pub key: Option<String>,
+    /// Only finished jobs.
+    pub finished: bool,
     /// Only ids below this one: the last id of the page before.
     pub before: Option<i64>,
     /// How many, at most 1000; fifty when 0.
     pub limit: usize,
+}
+
+impl Filter {
+    fn check(&self) -> Result<(), Error> {
+        self.queue.as_deref().map_or(Ok(()), |queue| check_name("queue", queue))?;
+        self.kind.as_deref().map_or(Ok(()), |kind| check_name("kind", kind))?;
+        self.key.as_deref().map_or(Ok(()), check_key)?;
+        Ok(())
+    }
+
+    /// How many live, running, finished, and dead or cancelled jobs are looked at.
+    fn windows(&self, limit: i64) -> [i64; 4] {
+        let all = self.queue.is_none() && self.kind.is_none() && self.key.is_none();
+        let window = if all { limit } else { WINDOW };
+        match self.state {
+            None if self.finished => [0, 0, window, 0],
+            None => [window, 0, window, 0],
+            Some(State::Waiting) => [WINDOW, 0, 0, 0],
+            Some(State::Running) => [0, window, 0, 0],
+            Some(State::Done) => [0, 0, WINDOW, 0],
+            Some(State::Dead | State::Cancelled) => [0, 0, 0, WINDOW],
+        }
+    }
+}
+
+/// One page of a list of jobs.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct JobPage {
+    /// The jobs, newest first; fewer than asked for, even none, when few of those that were looked at match.
+    pub jobs: Vec<JobSummary>,
+    /// What `before` must be for the next page; `None`: there is none.
+    pub next: Option<i64>,
 }
 
 /// A job in a list.
@@ -128,9 +167,80 @@ pub struct JobDetail {
     pub result: Option<String>,
     /// Its failed attempts, oldest first: attempt, cause, message, worker, at.
     pub errors: Value,
+    /// Whether payload, metadata and result are kept from those who may only look.
+    pub redacted: bool,
 }
 
-/// A queue and what is in it. Counts stop at 10,000 jobs looked at.
+/// A worker: a process with a connection to Postgres, or a stream of one that has none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerSummary {
+    /// Its id.
+    pub id: i64,
+    /// The name it gave itself.
+    pub name: String,
+    /// `direct`, to Postgres, or `grpc`.
+    pub transport: String,
+    /// What it takes from.
+    pub queues: Vec<String>,
+    /// What it runs.
+    pub kinds: Vec<String>,
+    /// How much at a time.
+    pub slots: i32,
+    /// How much now, counted up to 1,000.
+    pub running: i64,
+    /// When it came.
+    pub started_at: SystemTime,
+    /// Until when it need not be heard of.
+    pub lease_until: SystemTime,
+    /// Since when it is given nothing more.
+    pub quiet_at: Option<SystemTime>,
+    /// Since when it shall end.
+    pub drain_at: Option<SystemTime>,
+    /// When it ended, or was declared dead.
+    pub dead_at: Option<SystemTime>,
+}
+
+impl WorkerSummary {
+    /// Where it stands, in a word.
+    pub fn state(&self) -> &'static str {
+        match (self.dead_at, self.drain_at, self.quiet_at) {
+            (Some(_), ..) => "dead",
+            (_, Some(_), _) => "draining",
+            (_, _, Some(_)) => "quiet",
+            _ => "alive",
+        }
+    }
+}
+
+/// A kind about which something was said, or that living workers run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KindSummary {
+    /// Its name.
+    pub name: String,
+    /// Whether payloads and results are kept from those who may only look.
+    pub redacted: bool,
+    /// How many living workers run it.
+    pub workers: i64,
+}
+
+/// A change that somebody made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditEntry {
+    /// Its id.
+    pub id: i64,
+    /// When.
+    pub at: SystemTime,
+    /// Who.
+    pub actor: String,
+    /// What, as `job.cancel`.
+    pub action: String,
+    /// To which queue, worker or token; of a reschedule, to which time.
+    pub subject: Option<String>,
+    /// To which jobs.
+    pub job_ids: Option<Vec<i64>>,
+}
+
+/// A queue and what is in it. Counts stop at 50,000 jobs looked at, shared by all queues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueSummary {
     /// Its name.
@@ -149,25 +259,29 @@ pub struct QueueSummary {
     pub oldest_due_at: Option<SystemTime>,
 }
 
-pub(crate) async fn jobs(client: &Client, filter: &Filter) -> Result<Vec<JobSummary>, Error> {
-    if filter.limit > PAGE_MAX {
-        return Err(Error::Invalid(format!(
-            "limit {} is above {PAGE_MAX}: ask for the next page with `before`",
-            filter.limit
-        )));
-    }
-    let limit = if filter.limit == 0 { 50 } else { filter.limit as i64 };
-    let before = filter.before.unwrap_or(i64::MAX);
+pub(crate) async fn jobs(client: &Client, filter: &Filter) -> Result<JobPage, Error> {
+    filter.check()?;
+    let (before, limit) = page(filter.before, filter.limit)?;
     let state = filter.state.map(State::as_str);
+    let [live, running, finished, unhappy] = filter.windows(limit);
     let params: db::Params = &[
         (&before, Type::INT8),
         (&filter.queue, Type::TEXT),
         (&filter.kind, Type::TEXT),
         (&state, Type::TEXT),
+        (&filter.key, Type::TEXT),
         (&limit, Type::INT8),
+        (&live, Type::INT8),
+        (&running, Type::INT8),
+        (&finished, Type::INT8),
+        (&unhappy, Type::INT8),
     ];
     let rows = db::query(client, include_str!("../sql/jobs.sql"), params).await?;
-    rows.iter().map(summary).collect()
+    let floor: Option<i64> = rows.first().and_then(|row| row.get("floor"));
+    let found = rows.iter().filter(|row| row.get::<_, Option<i64>>("id").is_some());
+    let jobs = found.map(summary).collect::<Result<Vec<JobSummary>, Error>>()?;
+    let last = jobs.last().map(|job| job.id).filter(|_| jobs.len() as i64 == limit);
+    Ok(JobPage { jobs, next: last.or(floor) })
 }
 
 pub(crate) async fn job(client: &Client, id: i64) -> Result<JobDetail, Error> {
@@ -184,6 +298,7 @@ pub(crate) async fn job(client: &Client, id: i64) -> Result<JobDetail, Error> {
         metadata: row.get("metadata"),
         result: row.get("result"),
         errors: row.get("errors"),
+        redacted: row.get("redacted"),
     })
 }
 
@@ -199,11 +314,76 @@ pub(crate) async fn queues(client: &Client) -> Result<Vec<QueueSummary>, Error> 
             waiting,
             running,
             later,
-            capped: waiting + running + later >= COUNT_MAX,
+            capped: row.get("capped"),
             oldest_due_at: row.get("oldest_due_at"),
         }
     };
     Ok(rows.iter().map(queue).collect())
+}
+
+pub(crate) async fn workers(
+    client: &Client,
+    before: Option<i64>,
+    limit: usize,
+    dead: bool,
+) -> Result<Vec<WorkerSummary>, Error> {
+    let (before, limit) = page(before, limit)?;
+    let params: db::Params = &[(&before, Type::INT8), (&dead, Type::BOOL), (&limit, Type::INT8)];
+    let rows = db::query(client, include_str!("../sql/workers.sql"), params).await?;
+    let worker = |row: &Row| WorkerSummary {
+        id: row.get("id"),
+        name: row.get("name"),
+        transport: row.get("transport"),
+        queues: row.get("queues"),
+        kinds: row.get("kinds"),
+        slots: row.get("slots"),
+        running: row.get("running"),
+        started_at: row.get("started_at"),
+        lease_until: row.get("lease_until"),
+        quiet_at: row.get("quiet_at"),
+        drain_at: row.get("drain_at"),
+        dead_at: row.get("dead_at"),
+    };
+    Ok(rows.iter().map(worker).collect())
+}
+
+pub(crate) async fn kinds(client: &Client) -> Result<Vec<KindSummary>, Error> {
+    let rows = db::query(client, include_str!("../sql/kinds.sql"), &[]).await?;
+    let kind = |row: &Row| KindSummary {
+        name: row.get("name"),
+        redacted: row.get("redacted"),
+        workers: row.get("workers"),
+    };
+    Ok(rows.iter().map(kind).collect())
+}
+
+pub(crate) async fn audit(
+    client: &Client,
+    before: Option<i64>,
+    limit: usize,
+) -> Result<Vec<AuditEntry>, Error> {
+    let (before, limit) = page(before, limit)?;
+    let params: db::Params = &[(&before, Type::INT8), (&limit, Type::INT8)];
+    let rows = db::query(client, include_str!("../sql/audit.sql"), params).await?;
+    let entry = |row: &Row| AuditEntry {
+        id: row.get("id"),
+        at: row.get("at"),
+        actor: row.get("actor"),
+        action: row.get("action"),
+        subject: row.get("subject"),
+        job_ids: row.get("job_ids"),
+    };
+    Ok(rows.iter().map(entry).collect())
+}
+
+/// Where a page begins, and how long it is.
+fn page(before: Option<i64>, limit: usize) -> Result<(i64, i64), Error> {
+    if limit > PAGE_MAX {
+        return Err(Error::Invalid(format!(
+            "limit {limit} is above {PAGE_MAX}: ask for the next page with `before`"
+        )));
+    }
+    Ok((before.unwrap_or(i64::MAX), if limit == 0 { 50 } else { limit as i64 }))
 }
 
 fn summary(row: &Row) -> Result<JobSummary, Error> {

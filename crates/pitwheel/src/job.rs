@@ -210,7 +210,7 @@ pub fn check_name(what: &str, name: &str) -> Result<(), Error> {
     )))
 }
 
-fn check_key(key: &str) -> Result<(), Error> {
+pub(crate) fn check_key(key: &str) -> Result<(), Error> {
     if key.is_empty() || key.len() > 512 {
         return Err(Error::Invalid(format!("key has {} bytes, it may have 1 to 512", key.len())));
     }

@@ -10,19 +10,62 @@ use crate::claim::unsigned;
 use crate::db::{self, Sql};
 use crate::enqueue::millis;
 use crate::error::Error;
-use crate::settle::{Claim, Settled};
+use crate::settle::Claim;
+
+/// What a worker says of itself.
+#[derive(Debug, Clone)]
+pub struct Registration {
+    /// For people; it need not be unique.
+    pub name: String,
+    /// How long it may be silent.
+    pub lease: Duration,
+    /// `direct`, to Postgres, or `grpc`.
+    pub transport: &'static str,
+    /// What it takes from.
+    pub queues: Vec<String>,
+    /// What it runs.
+    pub kinds: Vec<String>,
+    /// How much at a time.
+    pub slots: usize,
+    /// The token it came in with.
+    pub token: Option<i64>,
+}
 
 /// Enters a worker incarnation; its id is the holder of what it claims.
-pub async fn register(client: &Client, name: &str, lease: Duration) -> Result<i64, Error> {
-    let params: db::Params = &[(&name, Type::TEXT), (&millis(lease), Type::INT8)];
+pub async fn register(client: &Client, worker: &Registration) -> Result<i64, Error> {
+    let slots = i32::try_from(worker.slots).unwrap_or(i32::MAX);
+    let params: db::Params = &[
+        (&worker.name, Type::TEXT),
+        (&millis(worker.lease), Type::INT8),
+        (&worker.transport, Type::TEXT),
+        (&worker.queues, Type::TEXT_ARRAY),
+        (&worker.kinds, Type::TEXT_ARRAY),
+        (&slots, Type::INT4),
+        (&worker.token, Type::INT8),
+    ];
     let row = client.query_typed(include_str!("../sql/register.sql"), params).await?;
     Ok(row[0].get(0))
 }
 
-/// Moves the lease on. `Lost`: the worker was declared dead, and what it holds is given to others.
-pub async fn renew(client: &Client, worker: i64) -> Result<Settled, Error> {
+/// What a worker is told when it renews its lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Renewed {
+    /// Go on.
+    Alive,
+    /// End when nothing is left to do.
+    Drain,
+    /// It was declared dead, and what it holds is given to others.
+    Dead,
+}
+
+/// Moves the lease on.
+pub async fn renew(client: &Client, worker: i64) -> Result<Renewed, Error> {
     let rows = db::query(client, include_str!("../sql/renew.sql"), &[(&worker, Type::INT8)]).await?;
-    Ok(if rows.is_empty() { Settled::Lost } else { Settled::Written })
+    Ok(match rows.first().map(|row| row.get(0)) {
+        None => Renewed::Dead,
+        Some(true) => Renewed::Drain,
+        Some(false) => Renewed::Alive,
+    })
 }
 
 /// Ends the incarnation of its own accord.
@@ -60,6 +103,8 @@ pub struct Beat {
     pub alive: Vec<i64>,
     /// What somebody asked to cancel.
     pub cancelled: Vec<(i64, Claim)>,
+    /// Those that shall end when nothing is left to do.
+    pub draining: Vec<i64>,
 }
 
 /// Moves the leases of many workers on, in one statement.
@@ -70,9 +115,12 @@ pub async fn heartbeat(client: &impl Sql, workers: &[i64]) -> Result<Beat, Error
         let worker: i64 = row.get(0);
         if beat.alive.last() != Some(&worker) {
             beat.alive.push(worker);
+            if row.get(1) {
+                beat.draining.push(worker);
+            }
         }
-        if let Some(id) = row.get(1) {
-            beat.cancelled.push((worker, Claim { id, fence: row.get(2) }));
+        if let Some(id) = row.get(2) {
+            beat.cancelled.push((worker, Claim { id, fence: row.get(3) }));
         }
     }
     Ok(beat)

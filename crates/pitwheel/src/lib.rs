@@ -58,18 +58,22 @@ mod payload;
 mod place;
 mod settle;
 mod sweep;
+mod token;
 mod worker;
 
 pub use client::{Options, Pitwheel};
-pub use control::Cancelled;
+pub use control::{Cancelled, Change, Changed, Order};
 pub use enqueue::Enqueued;
 pub use error::{DatabaseError, Error};
 pub use handler::Context;
-pub use inspect::{Filter, JobDetail, JobSummary, QueueSummary, State};
+pub use inspect::{
+    AuditEntry, Filter, JobDetail, JobPage, JobSummary, KindSummary, QueueSummary, State, WorkerSummary,
+};
 pub use job::{History, Job, NewJob};
 pub use migrate::MigrationStatus;
 pub use payload::PayloadError;
 pub use settle::{Claim, Settled, Verdict};
+pub use token::{Role, Token};
 pub use worker::{Stats, Worker};
 
 /// The statements and steps of the engine, for tests that drive them by hand. Not part of the public promise.
@@ -84,11 +88,12 @@ pub mod engine {
     pub use crate::hint::{Ears, OnDue, listen};
     pub use crate::job::check_name;
     pub use crate::lease::{
-        AttemptOf, Beat, Hold, attempts, heartbeat, held, living, progress, register, renew, retire,
-        wanted_stopped,
+        AttemptOf, Beat, Hold, Registration, Renewed, attempts, heartbeat, held, living, progress, register,
+        renew, retire, wanted_stopped,
     };
     pub use crate::migrate::{LOCK as MIGRATION_LOCK, MIGRATIONS};
     pub use crate::place::Place;
     pub use crate::settle::{Attempt, Cause, Ending, Failure, Outcome, Settlement, decide, settle};
     pub use crate::sweep::{Swept, sweep, take_back};
+    pub use crate::token::{TokenHash, hash, token_hashes};
 }

@@ -26,6 +26,7 @@ use crate::error::Error;
 use crate::handler::{Context, Handlers};
 use crate::hint;
 use crate::job::{Job, check_name};
+use crate::lease::Registration;
 use crate::settle::Verdict;
 use crate::{lease, migrate};
 
@@ -177,7 +178,7 @@ impl Worker {
     }
 
     /// Works until `shutdown` ends: then no more jobs are claimed, running ones get their grace time, and what is left is
-    /// released. A database that goes away is waited for.
+    /// released. A worker that is told to drain ends when its running jobs have, however long they take. A database that goes away is waited for.
     ///
     /// # Errors
     /// Before the first claim only: no queues or handlers, names that are not names, a schema this version cannot work with.
@@ -195,18 +196,21 @@ impl Worker {
             Home::Nowhere => return Err(Error::Invalid("a worker needs a database or a server".into())),
         };
         let pool = pitwheel.pool.sibling(CONNECTIONS)?;
-        let stop = CancellationToken::new();
+        let shut = CancellationToken::new();
+        // Also ends when the worker is told to drain.
+        let stop = shut.child_token();
         let shutdown = async {
             shutdown.await;
-            stop.cancel();
+            shut.cancel();
         };
         let mut shutdown = std::pin::pin!(shutdown);
+        let registration = self.registration();
         let id = tokio::select! {
-            id = self.enter(&pool) => id?,
+            id = enter(&pool, &registration) => id?,
             () = &mut shutdown => return Ok(Stats::default()),
         };
         let (grace, hints) = (self.grace, self.hints);
-        let core = Arc::new(Core::new(self, pitwheel, pool, id, stop.clone()));
+        let core = Arc::new(Core::new(self, registration, pitwheel, pool, id, stop));
         let ears = async {
             if hints {
                 hint::listen(&core.pool, core.ears()).await;
@@ -216,7 +220,7 @@ impl Worker {
         let ended = CancellationToken::new();
         let work = async {
             claim_for(&core).await;
-            core.finish_within(grace).await;
+            core.finish_within(grace, &shut).await;
             core.settle_queue.close();
         };
         let endings = async {
@@ -232,31 +236,44 @@ impl Worker {
         }
         let retired = core.pool.run(async |client| lease::retire(&client, core.id()).await).await;
         if let Err(error) = retired {
-            tracing::warn!(%error, worker = core.name, "could not sign off; the lease will run out");
+            tracing::warn!(%error, worker = core.registration.name, "could not sign off; the lease will run out");
         }
         Ok(core.stats())
     }
 
-    /// Registers, however long the database is away or has no connection to give.
-    async fn enter(&self, pool: &Pool) -> Result<i64, Error> {
-        let mut trouble = Trouble::default();
-        loop {
-            let entered = pool.run(async |client| {
-                migrate::check(&client).await?;
-                lease::register(&client, &self.name, self.lease).await
-            });
-            match entered.await {
-                Err(error) if error.is_transient() => {
-                    tracing::warn!(%error, worker = self.name, "cannot start yet, will try again");
-                    trouble.wait(&CancellationToken::new()).await;
-                }
-                other => return other,
-            }
+    /// What it says of itself to the database.
+    fn registration(&self) -> Registration {
+        Registration {
+            name: self.name.clone(),
+            lease: self.lease,
+            transport: "direct",
+            queues: self.queues.iter().map(|(queue, _)| queue.clone()).collect(),
+            kinds: self.handlers.kinds(),
+            slots: self.queues.iter().map(|(_, slots)| slots).sum(),
+            token: None,
         }
     }
 
     fn slots(&self) -> Vec<Slots> {
         self.queues.iter().map(|(queue, slots)| Slots { queue: queue.clone(), free: *slots }).collect()
+    }
+}
+
+/// Registers, however long the database is away or has no connection to give.
+async fn enter(pool: &Pool, worker: &Registration) -> Result<i64, Error> {
+    let mut trouble = Trouble::default();
+    loop {
+        let entered = pool.run(async |client| {
+            migrate::check(&client).await?;
+            lease::register(&client, worker).await
+        });
+        match entered.await {
+            Err(error) if error.is_transient() => {
+                tracing::warn!(%error, worker = worker.name, "cannot start yet, will try again");
+                trouble.wait(&CancellationToken::new()).await;
+            }
+            other => return other,
+        }
     }
 }
 

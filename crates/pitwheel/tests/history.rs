@@ -85,14 +85,16 @@ async fn lists_page_through_live_and_finished_jobs() -> Result<()> {
     let mut filter = Filter { limit: 2, ..Filter::default() };
     loop {
         let page = db.pitwheel().jobs(&filter).await?;
-        let Some(last) = page.last() else { break };
-        filter.before = Some(last.id);
-        seen.extend(page.iter().map(|job| job.id));
+        seen.extend(page.jobs.iter().map(|job| job.id));
+        filter.before = page.next;
+        if page.next.is_none() {
+            break;
+        }
     }
     assert_eq!(seen, ids.iter().rev().copied().collect::<Vec<_>>());
     let count = async |kind: Option<&str>, state| {
         let filter = Filter { kind: kind.map(str::to_owned), state, ..Filter::default() };
-        db.pitwheel().jobs(&filter).await.map(|jobs| jobs.len())
+        db.pitwheel().jobs(&filter).await.map(|page| page.jobs.len())
     };
     assert_eq!(count(Some("even"), None).await?, 5);
     assert_eq!(count(None, Some(State::Cancelled)).await?, 4);

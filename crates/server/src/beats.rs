@@ -26,6 +26,7 @@ pub(crate) struct Beat {
 pub(crate) struct Answer {
     pub(crate) cancelled: Vec<Claim>,
     pub(crate) dead: Vec<i64>,
+    pub(crate) draining: Vec<i64>,
 }
 
 /// The way in.
@@ -76,15 +77,20 @@ async fn answer(node: &Node, beats: Vec<Beat>) {
         Ok(renewed) => {
             let alive: HashSet<i64> = renewed.alive.into_iter().collect();
             node.heard(&workers, &alive);
+            let draining: HashSet<i64> = renewed.draining.into_iter().collect();
             let mut cancelled: HashMap<i64, Vec<Claim>> = HashMap::new();
             for (worker, claim) in renewed.cancelled {
                 cancelled.entry(worker).or_default().push(claim);
             }
             for beat in beats {
                 let theirs = beat.workers.iter().filter_map(|worker| cancelled.get(worker));
+                let those = |which: &dyn Fn(&i64) -> bool| {
+                    beat.workers.iter().filter(|worker| which(worker)).copied().collect()
+                };
                 let answer = Answer {
                     cancelled: theirs.flatten().copied().collect(),
-                    dead: beat.workers.iter().filter(|worker| !alive.contains(worker)).copied().collect(),
+                    dead: those(&|worker| !alive.contains(worker)),
+                    draining: those(&|worker| draining.contains(worker)),
                 };
                 let _ = beat.answer.send(Ok(answer));
             }

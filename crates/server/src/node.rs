@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pitwheel::engine::{
-    Ears, Ending, Pool, Settlement, Trouble, held, listen, living, pool_of, register, sweep,
+    Ears, Ending, Pool, Registration, Settlement, Trouble, held, listen, living, pool_of, register, sweep,
 };
 use pitwheel::{Claim, Error, Pitwheel};
 use tokio::sync::{Notify, mpsc};
@@ -103,22 +103,23 @@ impl Node {
     /// Registers a worker and feeds its stream from now on.
     pub(crate) async fn open(
         self: &Arc<Node>,
-        name: &str,
-        queues: &[String],
-        kinds: &[String],
+        name: String,
+        queues: Vec<String>,
+        kinds: Vec<String>,
         slots: usize,
     ) -> Result<(i64, mpsc::UnboundedReceiver<Message>), Error> {
         let lease = self.options.lease;
-        let worker = self.pool.run(async |client| register(&client, name, lease).await).await?;
+        let worker = Registration { name, lease, transport: "grpc", queues, kinds, slots, token: None };
+        let id = self.pool.run(async |client| register(&client, &worker).await).await?;
         let (sender, messages) = mpsc::unbounded_channel();
         let mut streams = self.streams();
-        let (group, is_new) = streams.group(queues, kinds);
-        streams.open(worker, group.clone(), slots, sender);
+        let (group, is_new) = streams.group(worker.queues, worker.kinds);
+        streams.open(id, group.clone(), slots, sender);
         drop(streams);
         if is_new {
             self.claims.spawn(group::run(self.clone(), group));
         }
-        Ok((worker, messages))
+        Ok((id, messages))
     }
 
     /// Of these workers, those live. The streams of the others end, so that they open new ones.

@@ -70,11 +70,11 @@ impl Streams {
     }
 
     /// The group for these queues and kinds, and whether it is new.
-    pub(crate) fn group(&mut self, queues: &[String], kinds: &[String]) -> (Arc<Group>, bool) {
-        if let Some(group) = self.groups.iter().find(|group| group.takes(queues, kinds)) {
+    pub(crate) fn group(&mut self, queues: Vec<String>, kinds: Vec<String>) -> (Arc<Group>, bool) {
+        if let Some(group) = self.groups.iter().find(|group| group.takes(&queues, &kinds)) {
             return (group.clone(), false);
         }
-        let group = Arc::new(Group::new(queues.to_vec(), kinds.to_vec()));
+        let group = Arc::new(Group::new(queues, kinds));
         self.groups.push(group.clone());
         (group, true)
     }

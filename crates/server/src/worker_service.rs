@@ -62,7 +62,7 @@ impl WorkerService for Workers {
                 "this node has {max} streams already: try another"
             )));
         }
-        let opened = node.open(&name, &queues, &kinds, slots).await;
+        let opened = node.open(name, queues, kinds, slots).await;
         let (worker, messages) = opened.map_err(|error| convert::status(&error))?;
         let welcome = v1::Welcome {
             worker_id: worker,
@@ -90,6 +90,7 @@ impl WorkerService for Workers {
         Ok(Response::new(v1::HeartbeatResponse {
             cancelled: answer.cancelled.into_iter().map(convert::claim_message).collect(),
             dead_worker_ids: answer.dead,
+            draining_worker_ids: answer.draining,
         }))
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use pitwheel::engine::{self, Ask, Claimed, Cursor, Ending, Settlement, Swept};
+use pitwheel::engine::{self, Ask, Claimed, Cursor, Ending, Registration, Settlement, Swept};
 use pitwheel::{Error, History, Pitwheel, Settled, State};
 use tokio_postgres::Client;
 
@@ -75,7 +75,16 @@ impl TestDb {
 
     /// Enters a worker with a long lease; its id.
     pub async fn register(&self) -> Result<i64> {
-        Ok(engine::register(&self.client, "test", LEASE).await?)
+        let worker = Registration {
+            name: "test".to_owned(),
+            lease: LEASE,
+            transport: "direct",
+            queues: vec!["default".to_owned()],
+            kinds: vec!["test".to_owned()],
+            slots: 1,
+            token: None,
+        };
+        Ok(engine::register(&self.client, &worker).await?)
     }
 
     /// Claims one job for a worker of its own.

@@ -1,7 +1,7 @@
 //! Where a session of an exploration acts: its connection, and the engine's steps on it, answered in a word or two.
 
 use anyhow::{Context as _, Result};
-use pitwheel::engine::{self, Cursor, Ending, Place, Settlement};
+use pitwheel::engine::{self, Cursor, Ending, Place, Renewed, Settlement};
 use pitwheel::{Claim, Context, History, NewJob, Settled, adapter};
 use tokio_postgres::{Client, SimpleQueryMessage};
 
@@ -85,7 +85,8 @@ impl Stage {
 
     /// Moves the lease on; says `written` or `lost`.
     pub async fn renew(&self, worker: i64) -> Result<String> {
-        Ok(word(engine::renew(&self.client, worker).await?).to_owned())
+        let lost = engine::renew(&self.client, worker).await? == Renewed::Dead;
+        Ok(word(if lost { Settled::Lost } else { Settled::Written }).to_owned())
     }
 
     /// Sweeps at once; says how many jobs were taken from the dead.

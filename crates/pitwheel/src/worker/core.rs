@@ -20,17 +20,15 @@ use crate::door::Door;
 use crate::error::Error;
 use crate::handler::{Context, Handler, Handlers};
 use crate::hint::Ears;
+use crate::lease::Registration;
 use crate::settle::{Attempt, Claim, Ending, Settled, Settlement, committed_or_not, decide};
 
 pub(super) struct Core {
     pub(super) pitwheel: Pitwheel,
     door: Arc<Door>,
     pub(super) pool: Pool,
-    pub(super) name: String,
-    pub(super) queues: Vec<String>,
-    pub(super) kinds: Vec<String>,
+    pub(super) registration: Registration,
     pub(super) handlers: Handlers,
-    pub(super) lease: Duration,
     pub(super) keep_history: Duration,
     pub(super) settle_queue: SettleQueue,
     /// Ends when the worker shall claim no more.
@@ -86,6 +84,7 @@ struct Running {
 impl Core {
     pub(super) fn new(
         mut worker: Worker,
+        registration: Registration,
         pitwheel: Pitwheel,
         pool: Pool,
         id: i64,
@@ -97,11 +96,8 @@ impl Core {
             door: Arc::new(Door::Database(pitwheel.clone())),
             pitwheel,
             pool,
-            name: worker.name,
-            queues: worker.queues.into_iter().map(|(queue, _)| queue).collect(),
-            kinds: handlers.kinds(),
+            registration,
             handlers,
-            lease: worker.lease,
             keep_history: worker.keep_history,
             settle_queue: SettleQueue::default(),
             stop,
@@ -137,7 +133,7 @@ impl Core {
     }
 
     pub(super) fn ears(&self) -> Ears {
-        let (queues, due) = (self.queues.clone(), self.due.clone());
+        let (queues, due) = (self.registration.queues.clone(), self.due.clone());
         let wake = move |queue: Option<&str>| {
             if queue.is_none_or(|queue| queues.iter().any(|ours| ours == queue)) {
                 due.notify_one();
@@ -170,7 +166,7 @@ impl Core {
                 tracing::warn!(
                     job.id = claim.id,
                     job.fence = claim.fence,
-                    worker = self.name,
+                    worker = self.registration.name,
                     "lost: the job was given to another worker while it ran here"
                 );
             }
@@ -227,15 +223,16 @@ impl Core {
         self.table().running.values().for_each(|running| running.context.cancel(false));
     }
 
-    /// Waits until nothing runs, but no longer than the grace time; then stops what is left and releases it.
-    pub(super) async fn finish_within(&self, grace: Duration) {
+    /// Waits until nothing runs, but after the shutdown no longer than the grace time; then stops what is left and releases it.
+    pub(super) async fn finish_within(&self, grace: Duration, shutdown: &CancellationToken) {
         let idle = async {
             while !self.is_idle() {
                 self.freed.notified().await;
             }
         };
-        if tokio::time::timeout(grace, idle).await.is_ok() {
-            return;
+        tokio::select! {
+            () = idle => return,
+            () = async { shutdown.cancelled().await; tokio::time::sleep(grace).await } => {}
         }
         let left: Vec<Settlement> = {
             let table = self.table();
@@ -244,7 +241,7 @@ impl Core {
             table.running.keys().map(released).collect()
         };
         tracing::warn!(
-            worker = self.name,
+            worker = self.registration.name,
             jobs = left.len(),
             "releasing jobs that did not finish in the grace time"
         );
@@ -257,7 +254,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Taker for Arc<Core> {
     fn name(&self) -> &str {
-        &self.name
+        &self.registration.name
     }
 
     fn pool(&self) -> &Pool {
@@ -265,11 +262,11 @@ impl Taker for Arc<Core> {
     }
 
     fn queues(&self) -> &[String] {
-        &self.queues
+        &self.registration.queues
     }
 
     fn kinds(&self) -> &[String] {
-        &self.kinds
+        &self.registration.kinds
     }
 
     fn stop(&self) -> &CancellationToken {
@@ -306,8 +303,9 @@ impl Taker for Arc<Core> {
     }
 
     async fn claim(&self, room: &Reserved, bounds: &Bounds) -> Result<Vec<Claimed>, Error> {
-        let claim =
-            async |client: Arc<Session>| claim(&*client, self.id(), &room.asks, &self.kinds, bounds).await;
+        let claim = async |client: Arc<Session>| {
+            claim(&*client, self.id(), &room.asks, &self.registration.kinds, bounds).await
+        };
         self.pool.run(claim).await
     }
 
@@ -376,7 +374,7 @@ async fn run_one(core: Arc<Core>, handler: Option<Arc<Handler>>, context: Contex
         max: context.max_attempts(),
         history: context.history(),
         place: Some(context.place()),
-        worker: &core.name,
+        worker: &core.registration.name,
         cancelled: context.cancel_requested(),
     };
     let outcome = committed_or_not(&context, outcome);

@@ -9,8 +9,7 @@ use super::core::Core;
 use super::settler::forget_emptied;
 use crate::claimer::Trouble;
 use crate::error::Error;
-use crate::lease::{progress, register, renew, wanted_stopped};
-use crate::settle::Settled;
+use crate::lease::{Renewed, progress, register, renew, wanted_stopped};
 
 /// Renewals per lease: five may fail before the sixth is too late.
 const RENEWALS: u32 = 6;
@@ -25,14 +24,14 @@ const PRUNE: Duration = Duration::from_secs(3600);
 
 /// Renews the lease, writes progress and passes cancels on, until the last ending is written.
 pub(super) async fn run(core: &Arc<Core>, ended: &CancellationToken) {
-    let every = core.lease / RENEWALS;
+    let every = core.registration.lease / RENEWALS;
     let mut trouble = Trouble::default();
     let mut next = Instant::now();
     while !ended.is_cancelled() {
         match beat(core, &mut next, every).await {
             Ok(()) => trouble.over(),
             Err(error) => {
-                tracing::warn!(%error, worker = core.name, "cannot renew the lease, will try again");
+                tracing::warn!(%error, worker = core.registration.name, "cannot renew the lease, will try again");
                 trouble.wait(ended).await;
                 continue;
             }
@@ -55,13 +54,17 @@ async fn beat(core: &Core, next: &mut Instant, every: Duration) -> Result<(), Er
         return Ok(());
     }
     let renewed = core.pool.run(async |client| renew(&client, core.id()).await).await?;
-    if renewed == Settled::Lost {
-        let id = core.pool.run(async |client| register(&client, &core.name, core.lease).await).await?;
-        tracing::warn!(
-            worker = core.name,
-            "declared dead while alive; what ran here is given to others, going on anew"
-        );
-        core.reborn(id);
+    match renewed {
+        Renewed::Alive => {}
+        Renewed::Drain => core.stop.cancel(),
+        Renewed::Dead => {
+            let id = core.pool.run(async |client| register(&client, &core.registration).await).await?;
+            tracing::warn!(
+                worker = core.registration.name,
+                "declared dead while alive; what ran here is given to others, going on anew"
+            );
+            core.reborn(id);
+        }
     }
     let wanted = core.pool.run(async |client| wanted_stopped(&client, core.id()).await).await?;
     core.request_cancel(&wanted);
@@ -72,7 +75,7 @@ async fn beat(core: &Core, next: &mut Instant, every: Duration) -> Result<(), Er
 
 /// Sweeps and prunes, whoever's turn it is, until the last ending is written.
 pub(super) async fn sweep(core: &Arc<Core>, ended: &CancellationToken) {
-    let (tick, slept) = (core.lease / TICKS, core.lease / SLEPT_PARTS);
+    let (tick, slept) = (core.registration.lease / TICKS, core.registration.lease / SLEPT_PARTS);
     let mut trouble = Trouble::default();
     let mut next_prune = Instant::now();
     while !ended.is_cancelled() {
@@ -80,7 +83,7 @@ pub(super) async fn sweep(core: &Arc<Core>, ended: &CancellationToken) {
             core.pool.run(async |client| crate::sweep::sweep(&client, tick, slept).await).await.map(
                 |swept| {
                     if !swept.dead.is_empty() || swept.given_back + swept.buried > 0 || swept.slept {
-                        tracing::info!(worker = core.name, ?swept, "swept");
+                        tracing::info!(worker = core.registration.name, ?swept, "swept");
                     }
                 },
             );
@@ -97,7 +100,7 @@ pub(super) async fn sweep(core: &Arc<Core>, ended: &CancellationToken) {
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, worker = core.name, "cannot sweep, will try again");
+                tracing::warn!(%error, worker = core.registration.name, "cannot sweep, will try again");
                 trouble.wait(ended).await;
             }
         }

@@ -82,13 +82,15 @@ pub(super) async fn run(
     server: Server,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Stats, Error> {
-    let stop = CancellationToken::new();
+    let shut = CancellationToken::new();
+    // Also ends when the worker is told to drain.
+    let stop = shut.child_token();
     let remote = Arc::new(Remote {
         door: Arc::new(Door::Server(server.clone())),
         server,
         name: worker.name,
         handlers: worker.handlers,
-        stop: stop.clone(),
+        stop,
         state: Mutex::default(),
         results: Notify::new(),
         settled_some: Notify::new(),
@@ -102,7 +104,7 @@ pub(super) async fn run(
     let streams = futures_util::future::join_all(streams);
     let work = async {
         streams.await;
-        remote.finish_within(worker.grace).await;
+        remote.finish_within(worker.grace, &shut).await;
         remote.closed.cancel();
     };
     let endings = async {
@@ -110,7 +112,7 @@ pub(super) async fn run(
     };
     let shutdown = async {
         shutdown.await;
-        stop.cancel();
+        shut.cancel();
     };
     let pulse = async {
         tokio::select! {
@@ -348,6 +350,9 @@ impl Remote {
                 held.context.cancel(true);
             }
         }
+        if !answer.draining_worker_ids.is_empty() {
+            self.stop.cancel();
+        }
         for dead in answer.dead_worker_ids {
             if let Some(stream) = state.open.get(&dead) {
                 tracing::warn!(
@@ -366,15 +371,16 @@ impl Remote {
         Ok(())
     }
 
-    /// Waits until everything is reported, but no longer than the grace time; then stops what is left and releases it.
-    async fn finish_within(&self, grace: Duration) {
+    /// Waits until everything is reported, but after the shutdown no longer than the grace time; then stops what is left and releases it.
+    async fn finish_within(&self, grace: Duration, shutdown: &CancellationToken) {
         let idle = async {
             while !self.state().held.is_empty() {
                 self.settled_some.notified().await;
             }
         };
-        if tokio::time::timeout(grace, idle).await.is_ok() {
-            return;
+        tokio::select! {
+            () = idle => return,
+            () = async { shutdown.cancelled().await; tokio::time::sleep(grace).await } => {}
         }
         let mut state = self.state();
         let reported: HashSet<v1::Claim> = state.results.iter().filter_map(|result| result.claim).collect();

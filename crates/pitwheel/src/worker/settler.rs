@@ -80,7 +80,7 @@ pub(super) async fn run(core: &Core) {
     };
     tokio::join!(write_all(), write_all());
     if let Err(error) = forget_emptied(core).await {
-        tracing::warn!(%error, worker = core.name, "cannot forget empty holds; the sweep will");
+        tracing::warn!(%error, worker = core.registration.name, "cannot forget empty holds; the sweep will");
     }
 }
 
@@ -108,12 +108,12 @@ async fn write(core: &Core, batch: Vec<Settlement>) {
                 core.settled(&part, &settled);
             }
             Err(error) if error.is_transient() || part.len() == 1 => {
-                tracing::warn!(%error, worker = core.name, jobs = part.len(), "cannot settle, will try again");
+                tracing::warn!(%error, worker = core.registration.name, jobs = part.len(), "cannot settle, will try again");
                 trouble.wait(&never).await;
                 parts.push(if error.is_transient() { part } else { released(part, &error) });
             }
             Err(error) => {
-                tracing::warn!(%error, worker = core.name, jobs = part.len(), "a batch was refused, halving it");
+                tracing::warn!(%error, worker = core.registration.name, jobs = part.len(), "a batch was refused, halving it");
                 let mut part = part;
                 let rest = part.split_off(part.len() / 2);
                 parts.extend([part, rest]);

@@ -176,7 +176,7 @@ async fn a_claim_that_begins_after_a_pause_takes_nothing() -> Result<()> {
     let pauses = || {
         Session::transaction("p", "pause", async |stage: &mut Stage| {
             let sql = include_str!("../../sql/pause.sql");
-            stage.client.execute_typed(sql, &[(&"default", Type::TEXT)]).await?;
+            stage.client.execute_typed(sql, &[(&"default", Type::TEXT), (&"test", Type::TEXT)]).await?;
             Ok(String::new())
         })
     };

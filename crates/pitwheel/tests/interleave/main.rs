@@ -65,8 +65,9 @@ fn sweeps_by_statement() -> Session {
 fn cancels() -> Session {
     Session::transaction("c", "cancel", async |stage: &mut Stage| {
         let sql = include_str!("../../sql/cancel.sql");
-        let rows = stage.client.query_typed(sql, &[(&1_i64, Type::INT8)]).await?;
-        Ok(match rows.first().map(|row| row.get(0)) {
+        let ids = vec![1_i64];
+        let rows = stage.client.query_typed(sql, &[(&ids, Type::INT8_ARRAY), (&"test", Type::TEXT)]).await?;
+        Ok(match rows.first().map(|row| row.get(1)) {
             Some(true) => "requested".to_owned(),
             Some(false) => "at once".to_owned(),
             None => String::new(),

@@ -110,8 +110,8 @@ class Core:
         if stream.is_open:
             stream.call.cancel()
 
-    async def finish(self, grace: float, hurry: asyncio.Event) -> None:
-        """Waits until nothing runs, but no longer than the grace time; then stops what is left and releases it."""
+    async def finish(self, grace: float | None, hurry: asyncio.Event) -> None:
+        """Waits until nothing runs, but no longer than the grace time, if there is one; then stops what is left and releases it."""
         while self.waiting:
             self._over(self.waiting.popleft(), released())
         await self._idle(grace, hurry)
@@ -124,7 +124,7 @@ class Core:
         for held in self.running:
             self._over(held, released())
 
-    async def _idle(self, limit: float, hurry: asyncio.Event | None = None) -> None:
+    async def _idle(self, limit: float | None, hurry: asyncio.Event | None = None) -> None:
         if not self.running:
             return
         waits: set[asyncio.Task[Any]] = {asyncio.create_task(_all_over(list(self.running.values())))}

@@ -26,9 +26,10 @@ SendHeartbeat = Callable[[pb.HeartbeatRequest, float], Awaitable[pb.HeartbeatRes
 class Pulse:
     """Sends heartbeats as often as the server says, and at once when a stream ended or its last job was reported."""
 
-    def __init__(self, core: Core, send: SendHeartbeat) -> None:
+    def __init__(self, core: Core, send: SendHeartbeat, drain: Callable[[], None]) -> None:
         self._core = core
         self._send = send
+        self._drain = drain
         self._every = EVERY_MAX
         self._is_closing = False
 
@@ -76,6 +77,8 @@ class Pulse:
             self._core.forget(stream)
         if response.cancelled:
             self._core.cancel((claim.job_id, claim.fence) for claim in response.cancelled)
+        if response.draining_worker_ids:
+            self._drain()
         dead = set(response.dead_worker_ids)
         for stream in streams:
             if stream.worker_id in dead and stream not in let_go:

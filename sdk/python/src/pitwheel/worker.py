@@ -114,6 +114,8 @@ class Worker:
     async def run(self) -> None:
         """Works until SIGINT, SIGTERM or `stop`: then takes no more, finishes within the grace time, releases the rest.
 
+        A worker that the server tells to drain ends when its running jobs have.
+
         A second signal ends the grace time. To cancel this ends it too: what runs is stopped and released first. Raises
         what the server says when it refuses the first stream, for its token or the name of a queue.
         """
@@ -152,10 +154,10 @@ class _Run:
     ) -> None:
         stub = WorkerServiceStub(channel)
         self._open = partial(stub.StreamJobs, request, metadata=metadata)
-        self._grace = grace
+        self._grace: float | None = grace
         self._core = Core(handlers, request.slots, _unary(stub.ReportResult, metadata))
         self._reporter = self._core.reporter
-        self._pulse = Pulse(self._core, _unary(stub.Heartbeat, metadata))
+        self._pulse = Pulse(self._core, _unary(stub.Heartbeat, metadata), self.drain)
         self._was_welcome = False
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -164,6 +166,13 @@ class _Run:
         if self._stop.is_set():
             self._hurry.set()
         self._stop.set()
+
+    def drain(self) -> None:
+        """Ends when what runs has ended, however long that takes."""
+        if not self._stop.is_set():
+            log.info("told to drain: finishing what runs")
+            self._grace = None
+            self._stop.set()
 
     async def run(self) -> None:
         streams = asyncio.create_task(self._keep_a_stream_open())

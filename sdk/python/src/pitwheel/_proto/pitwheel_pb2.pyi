@@ -125,12 +125,14 @@ class EndedStream(_message.Message):
     def __init__(self, worker_id: _Optional[int] = ..., holding: _Optional[_Iterable[_Union[Claim, _Mapping]]] = ...) -> None: ...
 
 class HeartbeatResponse(_message.Message):
-    __slots__ = ("cancelled", "dead_worker_ids")
+    __slots__ = ("cancelled", "dead_worker_ids", "draining_worker_ids")
     CANCELLED_FIELD_NUMBER: _ClassVar[int]
     DEAD_WORKER_IDS_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_WORKER_IDS_FIELD_NUMBER: _ClassVar[int]
     cancelled: _containers.RepeatedCompositeFieldContainer[Claim]
     dead_worker_ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, cancelled: _Optional[_Iterable[_Union[Claim, _Mapping]]] = ..., dead_worker_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    draining_worker_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, cancelled: _Optional[_Iterable[_Union[Claim, _Mapping]]] = ..., dead_worker_ids: _Optional[_Iterable[int]] = ..., draining_worker_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Claim(_message.Message):
     __slots__ = ("job_id", "fence")

@@ -1,0 +1,17 @@
+-- kinds.sql: kinds with something said about them, and those that living workers run.
+select known.name, coalesce(kind.redacted, false) as redacted, known.workers
+from (
+    select named.name, count(named.worker) as workers
+    from (
+        select kind.name, null::bigint as worker from pitwheel.kind
+        union all
+        select run.name, worker.id
+        from pitwheel.worker
+        cross join unnest(worker.kinds) as run(name)
+        where worker.dead_at is null
+    ) as named
+    group by named.name
+) as known
+left join pitwheel.kind on kind.name = known.name
+order by known.name
+limit 1000

@@ -1,0 +1,12 @@
+-- redact.sql: whether payloads and results of a kind are kept from those who may only look.
+with said as (
+    insert into pitwheel.kind (name, redacted)
+    values ($1, $2)
+    on conflict (name) do update
+    set redacted = excluded.redacted
+    where kind.redacted <> excluded.redacted
+    returning kind.name, kind.redacted
+)
+insert into pitwheel.audit (actor, action, subject)
+select $3, case when said.redacted then 'kind.redact' else 'kind.reveal' end, said.name
+from said

@@ -1,0 +1,26 @@
+-- reschedule.sql: waiting jobs are due at another time; one that has passed, or none, is now: what claims rely on is that
+-- nothing turns up far behind the clock (cursor.rs).
+-- No row for an id: no waiting job has it.
+with target as materialized (
+    select job.id
+    from pitwheel.job
+    where job.id = any($1::bigint[])
+      and job.holder is null
+    order by job.id
+    for no key update
+),
+moved as (
+    update pitwheel.job
+    set run_at = greatest($2::timestamptz, clock_timestamp())
+    from target
+    where job.id = target.id
+    returning job.id, job.queue
+),
+audited as (
+    insert into pitwheel.audit (actor, action, subject, job_ids)
+    select $3, 'job.reschedule', coalesce($2::timestamptz, clock_timestamp()), array_agg(moved.id)
+    from moved
+    having count(*) > 0
+)
+select moved.id, moved.queue
+from moved
