@@ -14,6 +14,7 @@ use crate::claim::{Ask, Claimed, LookedBack, claim_alone, look_back};
 use crate::cursor::{Bounds, Cursor};
 use crate::db::Pool;
 use crate::error::Error;
+use crate::metrics;
 
 /// After a claim that found something: more is likely on its way.
 const POLL_SOON: Duration = Duration::from_millis(2);
@@ -99,8 +100,8 @@ struct Claimer<'a, T> {
     doubt_until: Instant,
 }
 
-/// What a claim asked for and what it brought.
-type Answer = (Reserved, Result<Vec<Claimed>, Error>);
+/// What a claim asked for, when it began, and what it brought.
+type Answer = (Reserved, Instant, Result<Vec<Claimed>, Error>);
 
 /// Claims and starts jobs until the taker stops.
 pub async fn claim_for(taker: &impl Taker) {
@@ -149,8 +150,9 @@ pub async fn claim_for(taker: &impl Taker) {
 }
 
 async fn claim_once(taker: &impl Taker, room: Reserved, bounds: Bounds) -> Answer {
+    let begun = Instant::now();
     let claimed = taker.claim(&room, &bounds).await;
-    (room, claimed)
+    (room, begun, claimed)
 }
 
 impl<'a, T: Taker> Claimer<'a, T> {
@@ -192,7 +194,7 @@ impl<'a, T: Taker> Claimer<'a, T> {
     }
 
     /// Starts what a claim brought, and remembers how far it got.
-    fn take(&mut self, (room, claimed): Answer) -> Result<(), Error> {
+    fn take(&mut self, (room, begun, claimed): Answer) -> Result<(), Error> {
         let jobs = match claimed {
             Ok(jobs) => jobs,
             Err(error) => {
@@ -203,7 +205,9 @@ impl<'a, T: Taker> Claimer<'a, T> {
         };
         // Where one total is shared, a full claim says nothing of the queues that it did not get to.
         let asked: &[Ask] = if room.hands.is_empty() || jobs.len() < room.total { &room.asks } else { &[] };
-        self.cursor.after(asked, &jobs, self.clock.0 + self.clock.1.elapsed());
+        let now = self.clock.0 + self.clock.1.elapsed();
+        self.cursor.after(asked, &jobs, now);
+        metrics::claimed(&jobs, now, begun.elapsed());
         self.taker.unreserve(&room, &jobs);
         self.busy = jobs.len() == room.total;
         self.poll = if jobs.is_empty() { (self.poll * 2).min(POLL_IDLE) } else { POLL_SOON };

@@ -11,9 +11,10 @@ use crate::enqueue::{self, Enqueued, Enqueuing};
 use crate::error::Error;
 use crate::hint::{self, Hints};
 use crate::inspect::{
-    self, AuditEntry, Filter, JobDetail, JobPage, KindSummary, QueueSummary, WorkerSummary,
+    self, AuditEntry, Filter, JobDetail, JobPage, JobSummary, KindSummary, QueueSummary, WorkerSummary,
 };
 use crate::job::NewJob;
+use crate::metrics;
 use crate::migrate::{self, MigrationStatus};
 use crate::token::{self, Role, Token};
 
@@ -102,7 +103,10 @@ impl Pitwheel {
             log_unhinted(hinted);
             enqueuing.answered(answers?);
         }
-        Ok(enqueuing.finish())
+        let enqueued = enqueuing.finish();
+        let told = jobs.iter().zip(&enqueued).map(|(job, answer)| (&*job.queue, &*job.kind, answer.is_new));
+        metrics::enqueued(told);
+        Ok(enqueued)
     }
 
     /// Tells idle workers that a queue has jobs, after you committed an enqueue of your own transaction. Optional: without
@@ -214,6 +218,11 @@ impl Pitwheel {
     /// Jobs, newest first, a page at a time.
     pub async fn jobs(&self, filter: &Filter) -> Result<JobPage, Error> {
         inspect::jobs(&*self.pool.get().await?, filter).await
+    }
+
+    /// How these jobs stand; those that are not there are left out.
+    pub async fn jobs_by_id(&self, ids: &[i64]) -> Result<Vec<JobSummary>, Error> {
+        inspect::jobs_by_id(&*self.pool.get().await?, ids).await
     }
 
     /// Every queue that has live jobs or was paused; one named `*` while all are paused.

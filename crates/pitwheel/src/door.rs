@@ -26,7 +26,7 @@ pub(crate) use self::server::{Server, address};
 
 #[cfg(feature = "remote")]
 mod server {
-    use std::time::{Duration, SystemTime};
+    use std::time::Duration;
 
     use pitwheel_proto::v1;
     use pitwheel_proto::v1::job_service_client::JobServiceClient;
@@ -94,16 +94,12 @@ mod server {
     }
 
     fn message(job: &NewJob) -> v1::NewJob {
-        let run_at = match job.run_at {
-            Some(at) => Some(at),
-            None if job.delay.is_zero() => None,
-            None => Some(SystemTime::now() + job.delay),
-        };
         v1::NewJob {
             kind: job.kind.clone(),
             payload: job.payload.clone().unwrap_or_default(),
             queue: job.queue.clone(),
-            run_at: run_at.map(prost_types::Timestamp::from),
+            run_at: job.run_at.map(prost_types::Timestamp::from),
+            delay: Some(job.delay).filter(|delay| !delay.is_zero()).and_then(|delay| delay.try_into().ok()),
             priority: job.priority.into(),
             max_attempts: Some(job.max_attempts),
             timeout: job.timeout.and_then(|span| span.try_into().ok()),

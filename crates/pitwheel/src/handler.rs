@@ -20,6 +20,7 @@ use crate::error::Error;
 use crate::job::{History, Job, NewJob};
 use crate::place::Place;
 use crate::settle::{Cause, Claim, Failure, Outcome, Verdict};
+use crate::trace::TraceContext;
 
 type Running = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 type Call = Box<dyn Fn(&str, Context) -> Running + Send + Sync>;
@@ -188,6 +189,11 @@ impl Context {
         self.inner.job.metadata.as_deref().and_then(|json| serde_json::from_str(json).ok())
     }
 
+    /// The trace of whoever enqueued the job. Jobs that the handler enqueues are in the same one.
+    pub fn trace(&self) -> Option<TraceContext> {
+        TraceContext::of(self.inner.job.metadata.as_deref())
+    }
+
     /// Enqueues a further job, like [`Pitwheel::enqueue`](crate::Pitwheel::enqueue).
     pub async fn enqueue(&self, job: impl Into<NewJob>) -> Result<Enqueued, Error> {
         let enqueued = self.enqueue_many([job]).await?;
@@ -199,7 +205,12 @@ impl Context {
         &self,
         jobs: impl IntoIterator<Item = T>,
     ) -> Result<Vec<Enqueued>, Error> {
-        self.inner.door.enqueue(jobs.into_iter().map(Into::into).collect()).await
+        let trace = self.trace();
+        let traced = |job: NewJob| match &trace {
+            Some(trace) => job.trace(trace),
+            None => job,
+        };
+        self.inner.door.enqueue(jobs.into_iter().map(|job| traced(job.into())).collect()).await
     }
 
     /// Returns once somebody asked to cancel this job, or its claim was lost. What the handler returns afterwards decides:

@@ -15,6 +15,7 @@ use tokio_postgres::{AsyncMessage, Client, Connection, NoTls};
 
 use crate::db::{self, Pool, Sql};
 use crate::error::Error;
+use crate::metrics;
 
 const CHANNEL: &str = "pitwheel";
 /// Hints for one queue closer together than this are one: a worker that just got one polls quickly anyway. A commit that
@@ -151,7 +152,10 @@ where
 impl Ears {
     fn wake(&self, word: &str) {
         match word.split_once(' ') {
-            Some(("due", queue)) => (self.due)(Some(queue)),
+            Some(("due", queue)) => {
+                metrics::woken();
+                (self.due)(Some(queue));
+            }
             None if word == "cancel" => self.cancel.notify_one(),
             _ => {}
         }

@@ -284,6 +284,11 @@ pub(crate) async fn jobs(client: &Client, filter: &Filter) -> Result<JobPage, Er
     Ok(JobPage { jobs, next: last.or(floor) })
 }
 
+pub(crate) async fn jobs_by_id(client: &Client, ids: &[i64]) -> Result<Vec<JobSummary>, Error> {
+    let rows = db::query(client, include_str!("../sql/jobs_by_id.sql"), &[(&ids, Type::INT8_ARRAY)]).await?;
+    rows.iter().map(summary).collect()
+}
+
 pub(crate) async fn job(client: &Client, id: i64) -> Result<JobDetail, Error> {
     let rows = db::query(client, include_str!("../sql/job.sql"), &[(&id, Type::INT8)]).await?;
     let row = rows.first().ok_or(Error::NotFound(id, "it never was, or its history was pruned"))?;
@@ -374,6 +379,56 @@ pub(crate) async fn audit(
         job_ids: row.get("job_ids"),
     };
     Ok(rows.iter().map(entry).collect())
+}
+
+/// Living workers of one transport and state.
+#[derive(Debug)]
+pub struct Fleet {
+    /// `direct` or `grpc`.
+    pub transport: String,
+    /// `alive`, `quiet` or `draining`.
+    pub state: String,
+    /// How many.
+    pub workers: i64,
+    /// For how many jobs at a time, all together.
+    pub slots: i64,
+    /// How long ago the one that was silent longest was heard of.
+    pub silent_seconds: f64,
+}
+
+/// The living workers.
+pub async fn fleet(client: &Client) -> Result<Vec<Fleet>, Error> {
+    let rows = db::query(client, include_str!("../sql/fleet.sql"), &[]).await?;
+    let fleet = |row: &Row| Fleet {
+        transport: row.get("transport"),
+        state: row.get("state"),
+        workers: row.get("workers"),
+        slots: row.get("slots"),
+        silent_seconds: row.get("silent_seconds"),
+    };
+    Ok(rows.iter().map(fleet).collect())
+}
+
+/// What runs of one queue.
+#[derive(Debug)]
+pub struct InFlight {
+    /// The queue.
+    pub queue: String,
+    /// How many jobs.
+    pub jobs: i64,
+    /// For how long the longest.
+    pub longest_seconds: f64,
+}
+
+/// What runs, by queue.
+pub async fn in_flight(client: &Client) -> Result<Vec<InFlight>, Error> {
+    let rows = db::query(client, include_str!("../sql/in_flight.sql"), &[]).await?;
+    let running = |row: &Row| InFlight {
+        queue: row.get("queue"),
+        jobs: row.get("jobs"),
+        longest_seconds: row.get("longest_seconds"),
+    };
+    Ok(rows.iter().map(running).collect())
 }
 
 /// Where a page begins, and how long it is.

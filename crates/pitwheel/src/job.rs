@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::Error;
 use crate::payload::{self, PayloadError};
+use crate::trace::TraceContext;
 
 /// A unit of work: its payload is the value itself, as JSON.
 ///
@@ -138,6 +139,16 @@ impl NewJob {
     /// The same, from JSON text.
     pub fn metadata_raw(mut self, json: impl Into<String>) -> NewJob {
         self.metadata = Some(Ok(json.into()));
+        self
+    }
+
+    /// Puts the job into somebody's trace: its handler sees it as [`Context::trace`](crate::Context::trace). Kept in the
+    /// metadata, so say it after those; a `traceparent` that they have already stays.
+    pub fn trace(mut self, trace: &TraceContext) -> NewJob {
+        self.metadata = match self.metadata.take() {
+            Some(Err(problem)) => Some(Err(problem)),
+            metadata => Some(Ok(trace.put_into(metadata.and_then(Result::ok)))),
+        };
         self
     }
 

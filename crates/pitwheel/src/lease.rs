@@ -185,3 +185,18 @@ pub async fn attempts(client: &impl Sql, claims: &[Claim]) -> Result<HashMap<i64
     });
     Ok(read.collect())
 }
+
+/// Which of these workers came in with this token.
+pub async fn workers_of(client: &impl Sql, token: i64, workers: &[i64]) -> Result<Vec<i64>, Error> {
+    let params: db::Params = &[(&workers, Type::INT8_ARRAY), (&token, Type::INT8)];
+    let rows = client.rows(include_str!("../sql/workers_of.sql"), params).await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
+/// Which of these claims are held by workers that came in with this token.
+pub async fn claims_of(client: &impl Sql, token: i64, claims: &[Claim]) -> Result<Vec<Claim>, Error> {
+    let (ids, fences): (Vec<i64>, Vec<i64>) = claims.iter().map(|claim| (claim.id, claim.fence)).unzip();
+    let params: db::Params = &[(&ids, Type::INT8_ARRAY), (&fences, Type::INT8_ARRAY), (&token, Type::INT8)];
+    let rows = client.rows(include_str!("../sql/claims_of.sql"), params).await?;
+    Ok(rows.iter().map(|row| Claim { id: row.get(0), fence: row.get(1) }).collect())
+}

@@ -53,12 +53,14 @@ mod hint;
 mod inspect;
 mod job;
 mod lease;
+pub mod metrics;
 mod migrate;
 mod payload;
 mod place;
 mod settle;
 mod sweep;
 mod token;
+mod trace;
 mod worker;
 
 pub use client::{Options, Pitwheel};
@@ -74,6 +76,7 @@ pub use migrate::MigrationStatus;
 pub use payload::PayloadError;
 pub use settle::{Claim, Settled, Verdict};
 pub use token::{Role, Token};
+pub use trace::TraceContext;
 pub use worker::{Stats, Worker};
 
 /// The statements and steps of the engine, for tests that drive them by hand. Not part of the public promise.
@@ -86,10 +89,11 @@ pub mod engine {
     pub use crate::cursor::{Bounds, Cursor, Position};
     pub use crate::db::{Pool, Session, Sql, pool_of};
     pub use crate::hint::{Ears, OnDue, listen};
+    pub use crate::inspect::{Fleet, InFlight, fleet, in_flight};
     pub use crate::job::check_name;
     pub use crate::lease::{
-        AttemptOf, Beat, Hold, Registration, Renewed, attempts, heartbeat, held, living, progress, register,
-        renew, retire, wanted_stopped,
+        AttemptOf, Beat, Hold, Registration, Renewed, attempts, claims_of, heartbeat, held, living, progress,
+        register, renew, retire, wanted_stopped, workers_of,
     };
     pub use crate::migrate::{LOCK as MIGRATION_LOCK, MIGRATIONS};
     pub use crate::place::Place;

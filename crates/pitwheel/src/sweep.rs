@@ -9,6 +9,7 @@ use crate::claim::{SUSPECT_CRASHES, unsigned};
 use crate::db;
 use crate::enqueue::millis;
 use crate::error::Error;
+use crate::metrics;
 use crate::settle::{Cause, Claim, Ending, Settled, Settlement, error_entry, settle};
 
 /// Holds taken back at a time: up to 500 jobs each, so that one pass stays short.
@@ -40,6 +41,7 @@ pub async fn sweep(client: &Client, tick: Duration, slept: Duration) -> Result<S
     };
     let mut swept = Swept { slept: row.get("slept"), dead: row.get("dead"), ..Swept::default() };
     (swept.given_back, swept.buried) = take_back(client).await?;
+    metrics::swept(&swept);
     Ok(swept)
 }
 

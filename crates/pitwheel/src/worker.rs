@@ -27,6 +27,7 @@ use crate::handler::{Context, Handlers};
 use crate::hint;
 use crate::job::{Job, check_name};
 use crate::lease::Registration;
+use crate::metrics;
 use crate::settle::Verdict;
 use crate::{lease, migrate};
 
@@ -209,6 +210,7 @@ impl Worker {
             id = enter(&pool, &registration) => id?,
             () = &mut shutdown => return Ok(Stats::default()),
         };
+        metrics::expect(&registration.queues, &registration.kinds);
         let (grace, hints) = (self.grace, self.hints);
         let core = Arc::new(Core::new(self, registration, pitwheel, pool, id, stop));
         let ears = async {

@@ -1,17 +1,16 @@
 //! Between the contract's messages and the engine's types. Everything that comes in is checked here.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use pitwheel::engine::{Attempt, AttemptOf, Cause, Claimed, Ending, Failure, Outcome, Place, decide};
-use pitwheel::{Claim, DatabaseError, Error, History, JobDetail, NewJob, State, Verdict};
+use pitwheel::{Claim, DatabaseError, Error, History, JobDetail, NewJob, State, TraceContext, Verdict};
 use pitwheel_proto::v1;
 use pitwheel_proto::v1::result::Outcome as Reply;
 use tonic::Status;
 
+use crate::limits;
 use crate::reports::Refusal;
 
-/// A hundred years: longer is a mistake, and overflows somewhere.
-const SPAN_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 const NOTE_CHARS_MAX: usize = 500;
 
 /// What is told of an error: whose fault it is, and whether to repeat.
@@ -47,7 +46,7 @@ pub(crate) fn duration(span: Duration) -> prost_types::Duration {
 }
 
 fn span(what: &str, duration: prost_types::Duration) -> Result<Duration, Status> {
-    let span = Duration::try_from(duration).ok().filter(|span| *span <= SPAN_MAX);
+    let span = Duration::try_from(duration).ok().filter(|span| *span <= limits::SPAN_MAX);
     span.ok_or_else(|| Status::invalid_argument(format!("{what} is not a time span from 0 to 100 years")))
 }
 
@@ -56,10 +55,8 @@ fn timestamp(time: SystemTime) -> prost_types::Timestamp {
 }
 
 fn time(what: &str, stamp: prost_types::Timestamp) -> Result<SystemTime, Status> {
-    let wrong = || Status::invalid_argument(format!("{what} is not a time from 1970 to 2200"));
-    let time = SystemTime::try_from(stamp).map_err(|_| wrong())?;
-    let since = time.duration_since(UNIX_EPOCH).map_err(|_| wrong())?;
-    (since < Duration::from_secs(230 * 366 * 24 * 3600)).then_some(time).ok_or_else(wrong)
+    let time = SystemTime::try_from(stamp).ok().filter(|time| limits::is_sane(*time));
+    time.ok_or_else(|| Status::invalid_argument(format!("{what} is not a time from 1970 to 2200")))
 }
 
 pub(crate) fn claim(claim: v1::Claim) -> Claim {
@@ -71,6 +68,8 @@ pub(crate) fn claim_message(claim: Claim) -> v1::Claim {
 }
 
 pub(crate) fn assignment(job: Claimed) -> v1::Assignment {
+    let trace = TraceContext::of(job.metadata.as_deref());
+    let (traceparent, tracestate) = trace.map(|trace| (trace.traceparent, trace.tracestate)).unzip();
     v1::Assignment {
         job_id: job.claim.id,
         fence: job.claim.fence,
@@ -82,6 +81,8 @@ pub(crate) fn assignment(job: Claimed) -> v1::Assignment {
         timeout: job.timeout.map(duration),
         key: job.key,
         metadata: job.metadata,
+        traceparent,
+        tracestate: tracestate.flatten(),
     }
 }
 
@@ -185,8 +186,14 @@ pub(crate) fn new_job(job: v1::NewJob) -> Result<NewJob, Status> {
     if !job.queue.is_empty() {
         new = new.queue(job.queue);
     }
+    if job.run_at.is_some() && job.delay.is_some() {
+        return Err(Status::invalid_argument("a job has run_at or delay, not both"));
+    }
     if let Some(at) = job.run_at {
         new = new.run_at(time("run_at", at)?);
+    }
+    if let Some(delay) = job.delay {
+        new = new.delay(span("delay", delay)?);
     }
     let priority = i16::try_from(job.priority);
     new = new.priority(priority.map_err(|_| {
@@ -208,7 +215,9 @@ pub(crate) fn new_job(job: v1::NewJob) -> Result<NewJob, Status> {
 }
 
 /// A job as it is shown.
-pub(crate) fn job(detail: JobDetail) -> v1::Job {
+pub(crate) fn job(detail: JobDetail, only_looks: bool) -> v1::Job {
+    let redacted = detail.redacted && only_looks;
+    let shown = |json: Option<String>| json.filter(|_| !redacted);
     let summary = detail.summary;
     let state = match summary.state {
         State::Waiting => v1::JobState::Waiting,
@@ -231,11 +240,12 @@ pub(crate) fn job(detail: JobDetail) -> v1::Job {
         claimed_at: summary.claimed_at.map(timestamp),
         finished_at: summary.finished_at.map(timestamp),
         key: summary.key,
-        payload: detail.payload,
-        metadata: detail.metadata,
+        payload: shown(Some(detail.payload)).unwrap_or_default(),
+        metadata: shown(detail.metadata),
         progress: summary.progress,
         note: summary.note,
         errors: detail.errors.to_string(),
-        result: detail.result,
+        result: shown(detail.result),
+        redacted,
     }
 }

@@ -5,6 +5,7 @@ use pitwheel_proto::v1;
 use pitwheel_proto::v1::job_service_server::JobService;
 use tonic::{Request, Response, Status};
 
+use crate::access::{Need, caller, trace_of};
 use crate::{convert, limits};
 
 pub(crate) struct Jobs {
@@ -23,9 +24,15 @@ impl JobService for Jobs {
         &self,
         request: Request<v1::EnqueueRequest>,
     ) -> Result<Response<v1::EnqueueResponse>, Status> {
+        caller(&request)?.needs(Need::Enqueue)?;
+        let trace = trace_of(request.metadata().as_ref());
         let jobs = request.into_inner().jobs;
         limits::enqueue(jobs.len())?;
         let jobs = jobs.into_iter().map(convert::new_job).collect::<Result<Vec<NewJob>, _>>()?;
+        let jobs = jobs.into_iter().map(|job| match &trace {
+            Some(trace) => job.trace(trace),
+            None => job,
+        });
         let enqueued = self.pitwheel.enqueue_many(jobs).await.map_err(|error| convert::status(&error))?;
         let jobs = enqueued.into_iter().map(|job| v1::Enqueued { job_id: job.id, is_new: job.is_new });
         Ok(Response::new(v1::EnqueueResponse { jobs: jobs.collect() }))
@@ -35,8 +42,10 @@ impl JobService for Jobs {
         &self,
         request: Request<v1::GetJobRequest>,
     ) -> Result<Response<v1::GetJobResponse>, Status> {
+        let caller = caller(&request)?;
+        caller.needs(Need::SeeJob)?;
         let found = self.pitwheel.job(request.into_inner().job_id).await;
-        let job = convert::job(found.map_err(|error| convert::status(&error))?);
+        let job = convert::job(found.map_err(|error| convert::status(&error))?, caller.only_looks());
         Ok(Response::new(v1::GetJobResponse { job: Some(job) }))
     }
 
@@ -44,7 +53,9 @@ impl JobService for Jobs {
         &self,
         request: Request<v1::CancelJobRequest>,
     ) -> Result<Response<v1::CancelJobResponse>, Status> {
-        let cancelled = self.pitwheel.cancel(request.into_inner().job_id).await;
+        let caller = caller(&request)?;
+        caller.needs(Need::Operate)?;
+        let cancelled = self.pitwheel.acting_as(&caller.name).cancel(request.into_inner().job_id).await;
         let at_once = cancelled.map_err(|error| convert::status(&error))? == Cancelled::AtOnce;
         Ok(Response::new(v1::CancelJobResponse { at_once }))
     }

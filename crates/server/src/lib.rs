@@ -1,4 +1,4 @@
-//! `pitwheel serve`: jobs for workers in any language, over gRPC.
+//! `pitwheel serve`: jobs for workers in any language, over gRPC, and everything else over HTTP, on one port.
 //!
 //! A node claims for all the streams that are open on it and sends each what it has room for. What a worker
 //! holds is its own, in the database, and not the node's: heartbeats and reports may go to any node, and a node that dies takes
@@ -6,29 +6,45 @@
 
 #![warn(missing_docs)]
 
+mod access;
 mod beats;
 mod convert;
 mod group;
+mod http;
+mod incoming;
 mod job_service;
 mod limits;
+mod metrics;
 mod node;
 mod reports;
 mod streams;
+mod tls;
+mod watch;
 mod worker_service;
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::stream::unfold;
+use axum::middleware::from_fn_with_state;
 use pitwheel::Pitwheel;
+use pitwheel::engine::pool_of;
 use pitwheel_proto::v1;
 use pitwheel_proto::v1::job_service_server::JobServiceServer;
 use pitwheel_proto::v1::worker_service_server::WorkerServiceServer;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
+use tonic::service::Routes;
 use tonic::transport::Server;
 
+pub use crate::http::views;
+pub use crate::tls::Tls;
+
+use crate::access::Access;
+use crate::http::Api;
+use crate::incoming::incoming;
 use crate::job_service::Jobs;
+use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::worker_service::Workers;
 
@@ -40,11 +56,21 @@ pub struct Options {
     pub lease: Duration,
     /// How long finished jobs are remembered.
     pub keep_history: Duration,
+    /// Nobody comes in without a token, also from this machine: for a server behind a proxy. An address that other machines
+    /// can reach needs them in any case.
+    pub require_tokens: bool,
+    /// Certificates, for TLS.
+    pub tls: Option<Tls>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { lease: Duration::from_secs(30), keep_history: Duration::from_secs(7 * 24 * 3600) }
+        Options {
+            lease: Duration::from_secs(30),
+            keep_history: Duration::from_secs(7 * 24 * 3600),
+            require_tokens: false,
+            tls: None,
+        }
     }
 }
 
@@ -58,9 +84,12 @@ pub enum Error {
     /// The network.
     #[error("cannot serve: {0}")]
     Transport(#[from] tonic::transport::Error),
+    /// A certificate or key cannot be used.
+    #[error("TLS cannot be set up: {0}")]
+    Tls(String),
     /// Anyone who reaches the address could do anything.
     #[error(
-        "{0} can be reached from other machines, and there are no tokens yet: listen on 127.0.0.1 or [::1]"
+        "{0} can be reached from other machines, and there are no tokens: make one with `pitwheel tokens create NAME --role admin`, or listen on 127.0.0.1 or [::1]"
     )]
     Open(SocketAddr),
 }
@@ -81,13 +110,40 @@ pub async fn run(
     options: Options,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), Error> {
-    if let Ok(address) = listener.local_addr()
-        && !address.ip().is_loopback()
-    {
-        return Err(Error::Open(address));
-    }
     pitwheel.check_schema().await?;
-    let node = Node::start(pitwheel.clone(), options)?;
+    let address = listener.local_addr().ok();
+    let is_open = address.is_none_or(|address| !address.ip().is_loopback());
+    let tls = options.tls.as_ref().map(Tls::acceptor).transpose()?;
+    let access = Arc::new(Access::new(pool_of(&pitwheel, 1)?, is_open || options.require_tokens));
+    if is_open && !access.any().await? {
+        return Err(Error::Open(address.unwrap_or(([0, 0, 0, 0], 0).into())));
+    }
+    if is_open && tls.is_none() {
+        tracing::warn!(
+            "tokens and payloads travel in the clear: give a certificate, or put a proxy before this"
+        );
+    }
+    let node = Node::start(pitwheel.clone(), options, access.clone())?;
+    let routes = routes(&pitwheel, &node, access).await?;
+    let ending = async {
+        shutdown.await;
+        // First the streams, so that their workers look for another node; calls under way are still answered.
+        node.stop();
+    };
+    Server::builder()
+        .accept_http1(true)
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(KEEPALIVE / 2))
+        .max_concurrent_streams(CALLS_MAX)
+        .add_routes(routes)
+        .serve_with_incoming_shutdown(incoming(listener, tls), ending)
+        .await?;
+    node.finish().await;
+    Ok(())
+}
+
+/// Both doors, behind one door-keeper.
+async fn routes(pitwheel: &Pitwheel, node: &Arc<Node>, access: Arc<Access>) -> Result<Routes, Error> {
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_serving::<WorkerServiceServer<Workers>>().await;
     health.set_serving::<JobServiceServer<Jobs>>().await;
@@ -96,45 +152,17 @@ pub async fn run(
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()
         .map_err(|error| pitwheel::Error::Invalid(error.to_string()))?;
-    let ending = async {
-        shutdown.await;
-        // First the streams, so that their workers look for another node; calls under way are still answered.
-        node.stop();
-    };
-    Server::builder()
-        .http2_keepalive_interval(Some(KEEPALIVE))
-        .http2_keepalive_timeout(Some(KEEPALIVE / 2))
-        .tcp_nodelay(true)
-        .max_concurrent_streams(CALLS_MAX)
-        .add_service(health_service)
+    let workers = WorkerServiceServer::new(Workers::new(node.clone()));
+    let jobs = JobServiceServer::new(Jobs::new(pitwheel.clone()));
+    let grpc = Routes::new(health_service)
         .add_service(reflection)
-        .add_service(
-            WorkerServiceServer::new(Workers::new(node.clone()))
-                .max_decoding_message_size(limits::MESSAGE_BYTES_MAX),
-        )
-        .add_service(
-            JobServiceServer::new(Jobs::new(pitwheel)).max_decoding_message_size(limits::MESSAGE_BYTES_MAX),
-        )
-        .serve_with_incoming_shutdown(incoming(listener), ending)
-        .await?;
-    node.finish().await;
-    Ok(())
-}
-
-/// Connections, however many cannot be accepted in between: a node that is out of files for a moment goes on.
-fn incoming(listener: TcpListener) -> impl futures_util::Stream<Item = std::io::Result<TcpStream>> {
-    unfold(listener, async |listener| {
-        loop {
-            match listener.accept().await {
-                Ok((stream, _)) => {
-                    let _ = stream.set_nodelay(true);
-                    return Some((Ok(stream), listener));
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
-            }
-        }
-    })
+        .add_service(workers.max_decoding_message_size(limits::MESSAGE_BYTES_MAX))
+        .add_service(jobs.max_decoding_message_size(limits::MESSAGE_BYTES_MAX));
+    let api = Api {
+        pitwheel: pitwheel.clone(),
+        watch: node.watch.clone(),
+        metrics: Arc::new(Metrics::new(pitwheel.clone(), node.clone())),
+    };
+    let both = grpc.into_axum_router().merge(http::router(api)).fallback(http::nowhere);
+    Ok(Routes::from(both.layer(from_fn_with_state(access, access::enter))))
 }

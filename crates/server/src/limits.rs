@@ -1,5 +1,7 @@
 //! What a caller may ask for at most, and in which words it is told.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use tonic::Status;
 
 /// A batch of 1,000 jobs with large payloads is refused before it is read.
@@ -12,6 +14,17 @@ const ENQUEUE_MAX: usize = 500;
 const NAME_CHARS_MAX: usize = 200;
 /// Streams of one node. Each costs some memory, and its heartbeats.
 pub(crate) const STREAMS_MAX: usize = 10_000;
+
+/// A hundred years: longer is a mistake, and overflows somewhere.
+pub(crate) const SPAN_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
+/// Streams that are open with one token.
+pub(crate) const TOKEN_STREAMS_MAX: usize = 2_000;
+
+/// Whether a time is one that people mean: from 1970 to 2200.
+pub(crate) fn is_sane(time: SystemTime) -> bool {
+    let since = time.duration_since(UNIX_EPOCH);
+    since.is_ok_and(|since| since < Duration::from_secs(230 * 366 * 24 * 3600))
+}
 
 /// How many jobs a stream may have at a time.
 pub(crate) fn slots(slots: u32) -> Result<usize, Status> {

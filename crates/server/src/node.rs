@@ -12,11 +12,13 @@ use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::access::Access;
 use crate::beats::Beats;
 use crate::group;
 use crate::reports::Reports;
 use crate::streams::{Message, Streams};
-use crate::{Options, beats, reports};
+use crate::watch::Watch;
+use crate::{Options, beats, metrics, reports, watch};
 
 /// Two claims, two settles, heartbeats and the look after the dead.
 const CONNECTIONS: usize = 6;
@@ -26,6 +28,7 @@ const BEATS: u32 = 6;
 const TICKS: u32 = 20;
 /// If nobody swept for this part of a lease, nobody could renew either.
 const SLEPT_PARTS: u32 = 4;
+const UPKEEP: Duration = Duration::from_secs(5);
 const PRUNE: Duration = Duration::from_secs(3600);
 /// How often a stream that is full and silent is compared with the database.
 const RECONCILE: Duration = Duration::from_secs(1);
@@ -33,8 +36,10 @@ const RECONCILE: Duration = Duration::from_secs(1);
 pub(crate) struct Node {
     pub(crate) pool: Pool,
     pub(crate) options: Options,
+    access: Arc<Access>,
     pub(crate) reports: Reports,
     pub(crate) beats: Beats,
+    pub(crate) watch: Arc<Watch>,
     pitwheel: Pitwheel,
     name: String,
     streams: Mutex<Streams>,
@@ -48,14 +53,20 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn start(pitwheel: Pitwheel, options: Options) -> Result<Arc<Node>, Error> {
+    pub(crate) fn start(
+        pitwheel: Pitwheel,
+        options: Options,
+        access: Arc<Access>,
+    ) -> Result<Arc<Node>, Error> {
         let (reports, report_queue) = Reports::new();
         let (beats, beat_queue) = Beats::new();
         let node = Arc::new(Node {
             pool: pool_of(&pitwheel, CONNECTIONS)?,
             options,
+            access,
             reports,
             beats,
+            watch: Arc::default(),
             pitwheel,
             name: format!("node {}", std::process::id()),
             streams: Mutex::default(),
@@ -69,6 +80,8 @@ impl Node {
         node.spawn(listening(node.clone()));
         node.spawn(sweeping(node.clone()));
         node.spawn(reconciling(node.clone()));
+        node.spawn(upkeep());
+        node.spawn(watch::run(node.watch.clone(), node.pitwheel.clone()));
         Ok(node)
     }
 
@@ -103,18 +116,14 @@ impl Node {
     /// Registers a worker and feeds its stream from now on.
     pub(crate) async fn open(
         self: &Arc<Node>,
-        name: String,
-        queues: Vec<String>,
-        kinds: Vec<String>,
-        slots: usize,
+        worker: Registration,
     ) -> Result<(i64, mpsc::UnboundedReceiver<Message>), Error> {
-        let lease = self.options.lease;
-        let worker = Registration { name, lease, transport: "grpc", queues, kinds, slots, token: None };
         let id = self.pool.run(async |client| register(&client, &worker).await).await?;
+        pitwheel::metrics::expect(&worker.queues, &worker.kinds);
         let (sender, messages) = mpsc::unbounded_channel();
         let mut streams = self.streams();
         let (group, is_new) = streams.group(worker.queues, worker.kinds);
-        streams.open(id, group.clone(), slots, sender);
+        streams.open(id, group.clone(), (worker.slots, worker.token), sender);
         drop(streams);
         if is_new {
             self.claims.spawn(group::run(self.clone(), group));
@@ -153,6 +162,7 @@ impl Node {
     pub(crate) fn stop(&self) {
         self.stop.cancel();
         self.streams().close_all();
+        self.watch.close();
     }
 
     /// Writes what is left to write.
@@ -201,7 +211,16 @@ async fn sweeping(node: Arc<Node>) {
     }
 }
 
-/// Finds out what was reported to other nodes, and ends the streams of workers that were declared dead.
+/// Keeps what is counted small between two scrapes.
+async fn upkeep() {
+    loop {
+        tokio::time::sleep(UPKEEP).await;
+        metrics::upkeep();
+    }
+}
+
+/// Finds out what was reported to other nodes, and ends the streams of workers that were declared dead, or whose token was
+/// revoked.
 async fn reconciling(node: Arc<Node>) {
     loop {
         tokio::time::sleep(RECONCILE).await;
@@ -215,6 +234,13 @@ async fn reconciling(node: Arc<Node>) {
             match node.pool.run(async |client| held(&*client, &silent).await).await {
                 Ok(held) => node.streams().reconcile(&silent, &claims, &held),
                 Err(error) => tracing::warn!(%error, "cannot see what streams hold, will try again"),
+            }
+        }
+        let tokens = node.streams().tokens();
+        if !tokens.is_empty() {
+            match node.access.revoked(&tokens).await {
+                Ok(revoked) => node.streams().close_tokens(&revoked),
+                Err(error) => tracing::warn!(%error, "cannot see which tokens are good, will try again"),
             }
         }
         let unheard = node.streams().unheard(node.options.lease);

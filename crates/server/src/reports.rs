@@ -124,6 +124,9 @@ async fn write(node: &Node, batch: Vec<Report>) {
 /// Whatever the answer says of a claim, written or lost, it has ended here.
 async fn put(node: &Node, endings: &[Settlement], emptied: &[i64]) -> Result<Vec<Settled>, Error> {
     let settled = node.pool.run(async |client| settle(&*client, endings, emptied).await).await?;
-    node.streams().ended(endings.iter().map(|ending| ending.claim));
+    let mut streams = node.streams();
+    streams.count(endings, &settled);
+    streams.ended(endings.iter().map(|ending| ending.claim));
+    drop(streams);
     Ok(settled)
 }

@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pitwheel::Claim;
-use pitwheel::engine::{Ask, CLAIM_MAX, Claimed, Hold, Place, Reserved};
+use pitwheel::engine::{Ask, CLAIM_MAX, Claimed, Hold, Place, Reserved, Settlement};
+use pitwheel::{Claim, Settled, metrics};
 use pitwheel_proto::v1;
 use tokio::sync::mpsc;
 
@@ -30,6 +30,8 @@ pub(crate) struct Streams {
 
 struct Stream {
     group: Arc<Group>,
+    /// The token it was opened with.
+    token: Option<i64>,
     slots: usize,
     /// Jobs sent, or about to be.
     taken: usize,
@@ -57,6 +59,9 @@ struct Out {
     fence: i64,
     hold: i64,
     place: Place,
+    queue: Arc<str>,
+    kind: Arc<str>,
+    sent: Instant,
 }
 
 struct HoldCount {
@@ -67,6 +72,34 @@ struct HoldCount {
 impl Streams {
     pub(crate) fn len(&self) -> usize {
         self.open.len()
+    }
+
+    pub(crate) fn of_token(&self, token: i64) -> usize {
+        self.open.values().filter(|stream| stream.token == Some(token)).count()
+    }
+
+    /// The token of a stream that is open here.
+    pub(crate) fn token_of(&self, worker: i64) -> Option<i64> {
+        self.open.get(&worker).and_then(|stream| stream.token)
+    }
+
+    /// The token of the stream that this claim was sent down.
+    pub(crate) fn token_of_claim(&self, claim: Claim) -> Option<i64> {
+        self.ours(claim).and_then(|out| self.token_of(out.worker))
+    }
+
+    /// The tokens that streams are open with, each once.
+    pub(crate) fn tokens(&self) -> Vec<i64> {
+        let tokens: HashSet<i64> = self.open.values().filter_map(|stream| stream.token).collect();
+        tokens.into_iter().collect()
+    }
+
+    /// Ends the streams of these tokens.
+    pub(crate) fn close_tokens(&mut self, tokens: &[i64]) {
+        let theirs = |stream: &Stream| stream.token.is_some_and(|token| tokens.contains(&token));
+        let workers: Vec<i64> =
+            self.open.iter().filter(|(_, stream)| theirs(stream)).map(|(worker, _)| *worker).collect();
+        workers.into_iter().for_each(|worker| self.close(worker));
     }
 
     /// The group for these queues and kinds, and whether it is new.
@@ -83,12 +116,12 @@ impl Streams {
         &mut self,
         worker: i64,
         group: Arc<Group>,
-        slots: usize,
+        (slots, token): (usize, Option<i64>),
         messages: mpsc::UnboundedSender<Message>,
     ) {
         group.freed.notify_one();
-        let heard = Instant::now();
-        let stream = Stream { group, slots, taken: 0, messages, turn: Turn::Usual, reported: false, heard };
+        let (turn, heard) = (Turn::Usual, Instant::now());
+        let stream = Stream { group, token, slots, taken: 0, messages, turn, reported: false, heard };
         self.open.insert(worker, stream);
     }
 
@@ -172,14 +205,22 @@ impl Streams {
 
     /// Sends what was claimed down its streams. What has no stream any more is given back to be released.
     pub(crate) fn send(&mut self, jobs: Vec<Claimed>) -> Vec<Claim> {
-        let mut unsent = Vec::new();
+        let (mut unsent, sent) = (Vec::new(), Instant::now());
         let mut batches: HashMap<i64, Vec<v1::Assignment>> = HashMap::new();
         for job in jobs {
             if !self.open.contains_key(&job.holder) {
                 unsent.push(job.claim);
                 continue;
             }
-            let out = Out { worker: job.holder, fence: job.claim.fence, hold: job.hold, place: job.place };
+            let out = Out {
+                worker: job.holder,
+                fence: job.claim.fence,
+                hold: job.hold,
+                place: job.place,
+                queue: job.queue.clone(),
+                kind: job.kind.clone(),
+                sent,
+            };
             self.holds.entry(job.hold).or_insert(HoldCount { worker: job.holder, left: 0 }).left += 1;
             self.out.insert(job.claim.id, out);
             batches.entry(job.holder).or_default().push(crate::convert::assignment(job));
@@ -195,14 +236,27 @@ impl Streams {
 
     /// Where the row of a claim that was sent from here stood.
     pub(crate) fn place(&self, claim: Claim) -> Option<Place> {
-        let ours = self.out.get(&claim.id).filter(|out| out.fence == claim.fence);
-        ours.map(|out| out.place)
+        self.ours(claim).map(|out| out.place)
+    }
+
+    /// Counts endings of what was sent from here.
+    pub(crate) fn count(&self, endings: &[Settlement], settled: &[Settled]) {
+        for (ending, settled) in endings.iter().zip(settled) {
+            if let Some(out) = self.ours(ending.claim).filter(|_| *settled == Settled::Written) {
+                metrics::ended(&out.queue, &out.kind, &ending.ending, out.sent.elapsed());
+            }
+        }
+        metrics::lost(settled.iter().filter(|settled| **settled == Settled::Lost).count() as u64);
+    }
+
+    fn ours(&self, claim: Claim) -> Option<&Out> {
+        self.out.get(&claim.id).filter(|out| out.fence == claim.fence)
     }
 
     /// These claims have ended, however: there is room again.
     pub(crate) fn ended(&mut self, claims: impl Iterator<Item = Claim>) {
         for claim in claims {
-            let Some(out) = self.out.get(&claim.id).filter(|out| out.fence == claim.fence) else { continue };
+            let Some(out) = self.ours(claim) else { continue };
             let (worker, hold) = (out.worker, out.hold);
             self.out.remove(&claim.id);
             self.count_off(hold);

@@ -1,12 +1,12 @@
 //! The door for programs that run jobs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::Stream;
-use pitwheel::engine::{AttemptOf, Settlement, attempts, progress};
+use pitwheel::engine::{AttemptOf, Registration, Settlement, attempts, claims_of, progress, workers_of};
 use pitwheel::{Claim, Settled};
 use pitwheel_proto::v1;
 use pitwheel_proto::v1::stream_jobs_response::Event;
@@ -14,6 +14,7 @@ use pitwheel_proto::v1::worker_service_server::WorkerService;
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status};
 
+use crate::access::{Caller, Need, caller};
 use crate::convert::{self, Reported};
 use crate::node::Node;
 use crate::streams::Message;
@@ -38,6 +39,42 @@ impl Workers {
         let found = self.node.pool.run(async |client| attempts(&*client, &failed).await).await;
         found.map_err(|error| convert::status(&error))
     }
+
+    /// Which of these workers came in with another token than the caller's. What is open here is known; the rest is asked
+    /// of the database.
+    async fn others(&self, caller: &Caller, workers: &[i64]) -> Result<HashSet<i64>, Status> {
+        let Some(token) = caller.only_own() else { return Ok(HashSet::new()) };
+        let unknown: Vec<i64> = {
+            let streams = self.node.streams();
+            workers.iter().filter(|worker| streams.token_of(**worker) != Some(token)).copied().collect()
+        };
+        if unknown.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let own = self.node.pool.run(async |client| workers_of(&*client, token, &unknown).await).await;
+        let own = own.map_err(|error| convert::status(&error))?;
+        Ok(unknown.into_iter().filter(|worker| !own.contains(worker)).collect())
+    }
+
+    /// Which of these claims are held by workers of others.
+    async fn claims_of_others(
+        &self,
+        caller: &Caller,
+        reported: &[(Claim, Reported)],
+    ) -> Result<HashSet<Claim>, Status> {
+        let Some(token) = caller.only_own() else { return Ok(HashSet::new()) };
+        let unknown: Vec<Claim> = {
+            let streams = self.node.streams();
+            let claims = reported.iter().map(|(claim, _)| *claim);
+            claims.filter(|claim| streams.token_of_claim(*claim) != Some(token)).collect()
+        };
+        if unknown.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let own = self.node.pool.run(async |client| claims_of(&*client, token, &unknown).await).await;
+        let own = own.map_err(|error| convert::status(&error))?;
+        Ok(unknown.into_iter().filter(|claim| !own.contains(claim)).collect())
+    }
 }
 
 #[tonic::async_trait]
@@ -48,6 +85,8 @@ impl WorkerService for Workers {
         &self,
         request: Request<v1::StreamJobsRequest>,
     ) -> Result<Response<Assigned>, Status> {
+        let caller = caller(&request)?;
+        caller.needs(Need::Work)?;
         let request = request.into_inner();
         let name = limits::worker_name(&request.worker)?;
         let slots = limits::slots(request.slots)?;
@@ -62,7 +101,19 @@ impl WorkerService for Workers {
                 "this node has {max} streams already: try another"
             )));
         }
-        let opened = node.open(name, queues, kinds, slots).await;
+        if let Some(token) = caller.token
+            && node.streams().of_token(token) >= limits::TOKEN_STREAMS_MAX
+        {
+            let max = limits::TOKEN_STREAMS_MAX;
+            return Err(Status::resource_exhausted(format!(
+                "{} has {max} streams here already: take another token, or another node",
+                caller.name
+            )));
+        }
+        let lease = node.options.lease;
+        let token = caller.token;
+        let worker = Registration { name, lease, transport: "grpc", queues, kinds, slots, token };
+        let opened = node.open(worker).await;
         let (worker, messages) = opened.map_err(|error| convert::status(&error))?;
         let welcome = v1::Welcome {
             worker_id: worker,
@@ -77,12 +128,18 @@ impl WorkerService for Workers {
         &self,
         request: Request<v1::HeartbeatRequest>,
     ) -> Result<Response<v1::HeartbeatResponse>, Status> {
+        let caller = caller(&request)?;
+        caller.needs(Need::Work)?;
         let request = request.into_inner();
         let mut workers = request.worker_ids;
         workers.extend(request.ended.iter().map(|ended| ended.worker_id));
         limits::batch("workers", workers.len())?;
-        let answer = self.node.beats.beat(workers).await.map_err(|error| convert::refusal(&error))?;
-        for ended in request.ended {
+        let others = self.others(&caller, &workers).await?;
+        workers.retain(|worker| !others.contains(worker));
+        let mut answer = self.node.beats.beat(workers).await.map_err(|error| convert::refusal(&error))?;
+        // Of somebody else's worker nothing is told but that it is not theirs to keep.
+        answer.dead.extend(&others);
+        for ended in request.ended.into_iter().filter(|ended| !others.contains(&ended.worker_id)) {
             let holding: Vec<Claim> = ended.holding.into_iter().map(convert::claim).collect();
             let given_back = beats::ended(&self.node, ended.worker_id, &holding).await;
             given_back.map_err(|error| convert::refusal(&error))?;
@@ -98,13 +155,19 @@ impl WorkerService for Workers {
         &self,
         request: Request<v1::ReportResultRequest>,
     ) -> Result<Response<v1::ReportResultResponse>, Status> {
+        let caller = caller(&request)?;
+        caller.needs(Need::Work)?;
         let results = request.into_inner().results;
         limits::batch("results", results.len())?;
         let reported = results.into_iter().map(convert::reported).collect::<Result<Vec<_>, _>>()?;
+        let others = self.claims_of_others(&caller, &reported).await?;
         let attempts = self.attempts(&reported).await?;
         let mut written = vec![v1::Written::Lost; reported.len()];
         let (mut endings, mut places, mut notes) = (Vec::new(), Vec::new(), Vec::new());
         for (at, (claim, what)) in reported.into_iter().enumerate() {
+            if others.contains(&claim) {
+                continue;
+            }
             let place = self.node.streams().place(claim);
             match what.ending(attempts.get(&claim.id), place) {
                 convert::Written::Ending(ending) => {
@@ -154,7 +217,9 @@ impl Stream for Assigned {
         Poll::Ready(Some(match message {
             Some(message) => Ok(message),
             None if self.node.is_stopping() => Err(Status::unavailable("this node is ending: try another")),
-            None => Err(Status::aborted("no heartbeat came for longer than the lease: open a new stream")),
+            None => {
+                Err(Status::aborted("this worker was declared dead, or its token revoked: open a new stream"))
+            }
         }))
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -21,6 +21,7 @@ use crate::error::Error;
 use crate::handler::{Context, Handler, Handlers};
 use crate::hint::Ears;
 use crate::lease::Registration;
+use crate::metrics;
 use crate::settle::{Attempt, Claim, Ending, Settled, Settlement, committed_or_not, decide};
 
 pub(super) struct Core {
@@ -78,6 +79,7 @@ pub(super) struct Slots {
 struct Running {
     context: Context,
     hold: i64,
+    started: Instant,
     task: AbortHandle,
 }
 
@@ -156,7 +158,7 @@ impl Core {
     pub(super) fn settled(&self, batch: &[Settlement], answers: &[Settled]) {
         let (mut settled, mut lost) = (0, 0);
         let mut table = self.table();
-        for (Settlement { claim, .. }, answer) in batch.iter().zip(answers) {
+        for (Settlement { claim, ending }, answer) in batch.iter().zip(answers) {
             let running = table.running.remove(claim);
             let by_handler = running.as_ref().is_some_and(|running| running.context.was_settled_by_handler());
             if *answer == Settled::Written || by_handler {
@@ -171,13 +173,16 @@ impl Core {
                 );
             }
             let Some(running) = running else { continue };
-            if let Some(slots) = table.slots.iter_mut().find(|slots| slots.queue == running.context.queue()) {
+            let (queue, kind) = (running.context.queue(), running.context.kind());
+            metrics::ended(queue, kind, ending, running.started.elapsed());
+            if let Some(slots) = table.slots.iter_mut().find(|slots| slots.queue == queue) {
                 slots.free += 1;
             }
             table.count_off(running.hold);
         }
         table.alone &= !table.running.is_empty();
         drop(table);
+        metrics::lost(lost);
         self.settled.fetch_add(settled, Ordering::Relaxed);
         self.lost.fetch_add(lost, Ordering::Relaxed);
         self.freed.notify_one();
@@ -322,6 +327,7 @@ impl Taker for Arc<Core> {
     /// Each in a task of its own and in the slot reserved for it.
     fn start(&self, jobs: Vec<Claimed>) {
         self.started.fetch_add(jobs.len() as u64, Ordering::Relaxed);
+        let started = Instant::now();
         let mut table = self.table();
         table.running.reserve(jobs.len());
         for job in jobs {
@@ -331,7 +337,7 @@ impl Taker for Arc<Core> {
             let context = Context::new(self.door.clone(), job, history);
             let task = tokio::spawn(run_one(self.clone(), handler, context.clone())).abort_handle();
             *table.holds.entry(hold).or_default() += 1;
-            table.running.insert(claim, Running { context, hold, task });
+            table.running.insert(claim, Running { context, hold, started, task });
         }
     }
 

@@ -85,7 +85,7 @@ class Assignments(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("job_id", "fence", "kind", "queue", "payload", "attempt", "max_attempts", "timeout", "key", "metadata")
+    __slots__ = ("job_id", "fence", "kind", "queue", "payload", "attempt", "max_attempts", "timeout", "key", "metadata", "traceparent", "tracestate")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -96,6 +96,8 @@ class Assignment(_message.Message):
     TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    TRACESTATE_FIELD_NUMBER: _ClassVar[int]
     job_id: int
     fence: int
     kind: str
@@ -106,7 +108,9 @@ class Assignment(_message.Message):
     timeout: _duration_pb2.Duration
     key: str
     metadata: str
-    def __init__(self, job_id: _Optional[int] = ..., fence: _Optional[int] = ..., kind: _Optional[str] = ..., queue: _Optional[str] = ..., payload: _Optional[str] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., key: _Optional[str] = ..., metadata: _Optional[str] = ...) -> None: ...
+    traceparent: str
+    tracestate: str
+    def __init__(self, job_id: _Optional[int] = ..., fence: _Optional[int] = ..., kind: _Optional[str] = ..., queue: _Optional[str] = ..., payload: _Optional[str] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., key: _Optional[str] = ..., metadata: _Optional[str] = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("worker_ids", "ended")
@@ -221,7 +225,7 @@ class EnqueueRequest(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[NewJob, _Mapping]]] = ...) -> None: ...
 
 class NewJob(_message.Message):
-    __slots__ = ("kind", "payload", "queue", "run_at", "priority", "max_attempts", "timeout", "key", "metadata")
+    __slots__ = ("kind", "payload", "queue", "run_at", "priority", "max_attempts", "timeout", "key", "metadata", "delay")
     KIND_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
@@ -231,6 +235,7 @@ class NewJob(_message.Message):
     TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
+    DELAY_FIELD_NUMBER: _ClassVar[int]
     kind: str
     payload: str
     queue: str
@@ -240,7 +245,8 @@ class NewJob(_message.Message):
     timeout: _duration_pb2.Duration
     key: str
     metadata: str
-    def __init__(self, kind: _Optional[str] = ..., payload: _Optional[str] = ..., queue: _Optional[str] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., priority: _Optional[int] = ..., max_attempts: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., key: _Optional[str] = ..., metadata: _Optional[str] = ...) -> None: ...
+    delay: _duration_pb2.Duration
+    def __init__(self, kind: _Optional[str] = ..., payload: _Optional[str] = ..., queue: _Optional[str] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., priority: _Optional[int] = ..., max_attempts: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., key: _Optional[str] = ..., metadata: _Optional[str] = ..., delay: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class EnqueueResponse(_message.Message):
     __slots__ = ("jobs",)
@@ -269,7 +275,7 @@ class GetJobResponse(_message.Message):
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "state", "kind", "queue", "priority", "attempt", "max_attempts", "run_at", "enqueued_at", "claimed_at", "finished_at", "key", "payload", "metadata", "progress", "note", "errors", "result")
+    __slots__ = ("id", "state", "kind", "queue", "priority", "attempt", "max_attempts", "run_at", "enqueued_at", "claimed_at", "finished_at", "key", "payload", "metadata", "progress", "note", "errors", "result", "redacted")
     ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -288,6 +294,7 @@ class Job(_message.Message):
     NOTE_FIELD_NUMBER: _ClassVar[int]
     ERRORS_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
+    REDACTED_FIELD_NUMBER: _ClassVar[int]
     id: int
     state: JobState
     kind: str
@@ -306,7 +313,8 @@ class Job(_message.Message):
     note: str
     errors: str
     result: str
-    def __init__(self, id: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., kind: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., enqueued_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., claimed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., key: _Optional[str] = ..., payload: _Optional[str] = ..., metadata: _Optional[str] = ..., progress: _Optional[float] = ..., note: _Optional[str] = ..., errors: _Optional[str] = ..., result: _Optional[str] = ...) -> None: ...
+    redacted: bool
+    def __init__(self, id: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., kind: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., enqueued_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., claimed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., key: _Optional[str] = ..., payload: _Optional[str] = ..., metadata: _Optional[str] = ..., progress: _Optional[float] = ..., note: _Optional[str] = ..., errors: _Optional[str] = ..., result: _Optional[str] = ..., redacted: bool = ...) -> None: ...
 
 class CancelJobRequest(_message.Message):
     __slots__ = ("job_id",)

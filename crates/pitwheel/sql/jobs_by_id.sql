@@ -1,0 +1,12 @@
+-- jobs_by_id.sql: how these jobs stand, live or finished, without their payloads. No row for an id: no such job.
+select job.id, job.kind, job.queue, case when job.holder is null then 'waiting' else 'running' end as state,
+    job.priority, job.attempt, job.max_attempts, job.key, job.run_at, job.enqueued_at, job.claimed_at,
+    null::timestamptz as finished_at, job.progress, job.note
+from pitwheel.job
+where job.id = any($1::bigint[])
+union all
+select history.id, history.kind, history.queue, history.state,
+    history.priority, history.attempt, history.max_attempts, history.key, history.run_at, history.enqueued_at,
+    history.claimed_at, history.finished_at, null::real, history.note
+from pitwheel.job_history as history
+where history.id = any($1::bigint[])

@@ -1,0 +1,5 @@
+-- workers_of.sql: which of these workers came in with this token.
+select worker.id
+from pitwheel.worker
+where worker.id = any($1::bigint[])
+  and worker.token = $2

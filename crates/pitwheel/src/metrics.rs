@@ -1,0 +1,222 @@
+//! Counters and histograms, through the `metrics` facade: they go to whatever recorder the process has.
+//!
+//! Off until [`enable`] is called; a worker that nobody measures pays nothing for them. `pitwheel serve` enables them and
+//! shows them at `/metrics`.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
+
+use metrics::{Counter, Histogram, Unit, counter, describe_counter, describe_histogram, histogram};
+
+use crate::claim::Claimed;
+use crate::settle::Ending;
+use crate::sweep::Swept;
+
+/// How many jobs a claim brought.
+pub const CLAIM_BATCH: &str = "pitwheel_claim_batch_size";
+const CLAIM_DURATION: &str = "pitwheel_claim_duration_seconds";
+const CLAIM_EMPTY: &str = "pitwheel_claim_empty_total";
+const CLAIMED: &str = "pitwheel_jobs_claimed_total";
+const DEDUPLICATED: &str = "pitwheel_jobs_deduplicated_total";
+const DURATION: &str = "pitwheel_job_duration_seconds";
+const ENQUEUED: &str = "pitwheel_jobs_enqueued_total";
+const FINISHED: &str = "pitwheel_jobs_finished_total";
+const LOST: &str = "pitwheel_jobs_lost_total";
+const RESCUED: &str = "pitwheel_jobs_rescued_total";
+const RETRIES: &str = "pitwheel_job_retries_total";
+const WAIT: &str = "pitwheel_job_wait_seconds";
+const WAKEUPS: &str = "pitwheel_notify_wakeups_total";
+
+/// Queues and kinds that are told apart. Names can be made up by whoever may enqueue.
+const SERIES_MAX: usize = 2000;
+
+static ON: AtomicBool = AtomicBool::new(false);
+
+/// Begins to measure, after the process has set its recorder.
+pub fn enable() {
+    describe_counter!(ENQUEUED, "Jobs enqueued by this process.");
+    describe_counter!(DEDUPLICATED, "Enqueues that gave back a live job with the same key.");
+    describe_counter!(CLAIMED, "Jobs claimed by this process.");
+    describe_counter!(FINISHED, "Attempts that ended here, by outcome.");
+    describe_counter!(RETRIES, "Attempts that will be made again.");
+    describe_counter!(LOST, "Endings that were refused: the job had been given to others.");
+    describe_counter!(RESCUED, "Jobs taken from dead workers.");
+    describe_counter!(CLAIM_EMPTY, "Claims that found nothing due.");
+    describe_counter!(WAKEUPS, "Hints heard that something is due.");
+    describe_histogram!(WAIT, Unit::Seconds, "From due to claimed.");
+    describe_histogram!(DURATION, Unit::Seconds, "From claimed to settled.");
+    describe_histogram!(CLAIM_DURATION, Unit::Seconds, "How long a claim takes.");
+    describe_histogram!(CLAIM_BATCH, Unit::Count, "Jobs a claim brought.");
+    // Known in advance, so there from the start.
+    counter!(CLAIM_EMPTY).absolute(0);
+    counter!(LOST).absolute(0);
+    counter!(WAKEUPS).absolute(0);
+    for reason in ["dead_worker", "too_many_crashes"] {
+        counter!(RESCUED, "reason" => reason).absolute(0);
+    }
+    ON.store(true, Ordering::Release);
+}
+
+fn on() -> bool {
+    ON.load(Ordering::Relaxed)
+}
+
+/// The ways an attempt ends, as people count them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Completed,
+    Failed,
+    Dead,
+    Cancelled,
+    Snoozed,
+    Released,
+}
+
+impl Outcome {
+    const ALL: [(Outcome, &'static str); 6] = [
+        (Outcome::Completed, "completed"),
+        (Outcome::Failed, "failed"),
+        (Outcome::Dead, "dead"),
+        (Outcome::Cancelled, "cancelled"),
+        (Outcome::Snoozed, "snoozed"),
+        (Outcome::Released, "released"),
+    ];
+
+    fn of(ending: &Ending) -> Outcome {
+        match ending {
+            Ending::Done { .. } | Ending::Finished { state: "done", .. } => Outcome::Completed,
+            Ending::Finished { state: "cancelled", .. } => Outcome::Cancelled,
+            Ending::Finished { .. } => Outcome::Dead,
+            Ending::Back { uncharged: false, .. } => Outcome::Failed,
+            Ending::Back { delay, .. } if delay.is_zero() => Outcome::Released,
+            Ending::Back { .. } => Outcome::Snoozed,
+        }
+    }
+}
+
+/// What is counted of one queue and kind. Made once, at zero.
+struct Series {
+    enqueued: Counter,
+    deduplicated: Counter,
+    claimed: Counter,
+    retries: Counter,
+    wait: Histogram,
+    ended: [(Counter, Histogram); Outcome::ALL.len()],
+}
+
+impl Series {
+    fn new(queue: &str, kind: &str) -> Series {
+        let (queue, kind) = (queue.to_owned(), kind.to_owned());
+        let count = |name: &'static str| counter!(name, "queue" => queue.clone(), "kind" => kind.clone());
+        let ended = Outcome::ALL.map(|(_, outcome)| {
+            (
+                counter!(FINISHED, "queue" => queue.clone(), "kind" => kind.clone(), "outcome" => outcome),
+                histogram!(DURATION, "queue" => queue.clone(), "kind" => kind.clone(), "outcome" => outcome),
+            )
+        });
+        ended.iter().for_each(|(counter, _)| counter.absolute(0));
+        let series = Series {
+            enqueued: count(ENQUEUED),
+            deduplicated: count(DEDUPLICATED),
+            claimed: counter!(CLAIMED, "queue" => queue.clone()),
+            retries: count(RETRIES),
+            wait: histogram!(WAIT, "queue" => queue.clone(), "kind" => kind.clone()),
+            ended,
+        };
+        [&series.enqueued, &series.deduplicated, &series.claimed, &series.retries]
+            .iter()
+            .for_each(|counter| counter.increment(0));
+        series
+    }
+}
+
+/// Kinds of queues, each with its series.
+type Known = HashMap<String, HashMap<String, Arc<Series>>>;
+
+fn series(queue: &str, kind: &str) -> Arc<Series> {
+    static KNOWN: LazyLock<RwLock<Known>> = LazyLock::new(RwLock::default);
+    let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
+    if let Some(series) = known.get(queue).and_then(|kinds| kinds.get(kind)) {
+        return series.clone();
+    }
+    drop(known);
+    let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
+    let full = known.values().map(HashMap::len).sum::<usize>() >= SERIES_MAX;
+    let (queue, kind) = if full { ("other", "other") } else { (queue, kind) };
+    let kinds = known.entry(queue.to_owned()).or_default();
+    kinds.entry(kind.to_owned()).or_insert_with(|| Arc::new(Series::new(queue, kind))).clone()
+}
+
+/// These queues and kinds are worked on from now on: their series start at zero.
+pub fn expect(queues: &[String], kinds: &[String]) {
+    if on() {
+        for queue in queues {
+            kinds.iter().for_each(|kind| drop(series(queue, kind)));
+        }
+    }
+}
+
+/// A job was enqueued, or one with its key was there already.
+pub(crate) fn enqueued<'a>(jobs: impl Iterator<Item = (&'a str, &'a str, bool)>) {
+    if on() {
+        for (queue, kind, is_new) in jobs {
+            let series = series(queue, kind);
+            (if is_new { &series.enqueued } else { &series.deduplicated }).increment(1);
+        }
+    }
+}
+
+/// A claim brought these, at this time by the database's clock.
+pub(crate) fn claimed(jobs: &[Claimed], now: SystemTime, took: Duration) {
+    if !on() {
+        return;
+    }
+    histogram!(CLAIM_DURATION).record(took);
+    histogram!(CLAIM_BATCH).record(jobs.len() as f64);
+    if jobs.is_empty() {
+        counter!(CLAIM_EMPTY).increment(1);
+    }
+    for same in jobs.chunk_by(|one, other| one.queue == other.queue && one.kind == other.kind) {
+        let series = series(&same[0].queue, &same[0].kind);
+        series.claimed.increment(same.len() as u64);
+        same.iter().for_each(|job| series.wait.record(now.duration_since(job.run_at).unwrap_or_default()));
+    }
+}
+
+/// An attempt ended like this, so long after its claim.
+pub fn ended(queue: &str, kind: &str, ending: &Ending, took: Duration) {
+    if !on() {
+        return;
+    }
+    let (series, outcome) = (series(queue, kind), Outcome::of(ending));
+    let (counter, histogram) = &series.ended[outcome as usize];
+    counter.increment(1);
+    histogram.record(took);
+    if outcome == Outcome::Failed {
+        series.retries.increment(1);
+    }
+}
+
+/// So many endings were refused.
+pub fn lost(endings: u64) {
+    if on() {
+        counter!(LOST).increment(endings);
+    }
+}
+
+/// Jobs were taken from dead workers.
+pub(crate) fn swept(swept: &Swept) {
+    if on() {
+        counter!(RESCUED, "reason" => "dead_worker").increment(swept.given_back as u64);
+        counter!(RESCUED, "reason" => "too_many_crashes").increment(swept.buried as u64);
+    }
+}
+
+/// A hint was heard.
+pub(crate) fn woken() {
+    if on() {
+        counter!(WAKEUPS).increment(1);
+    }
+}

@@ -1,0 +1,154 @@
+//! The HTTP door: the API under `/api/v1`, its description at `/api/openapi.json`, metrics and health.
+
+mod admin;
+mod events;
+mod extract;
+mod jobs;
+pub(crate) mod problem;
+mod queues;
+pub mod views;
+mod workers;
+
+use std::sync::Arc;
+
+use axum::extract::{DefaultBodyLimit, FromRef, Request, State};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use pitwheel::Pitwheel;
+use serde_json::json;
+use utoipa::openapi::OpenApi;
+use utoipa::{IntoResponses, OpenApi as _};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::access::{Caller, Need, is_grpc};
+use crate::http::problem::Problem;
+use crate::limits;
+use crate::metrics::Metrics;
+use crate::watch::Watch;
+
+/// What every call may be answered with instead.
+#[derive(IntoResponses)]
+pub(crate) enum Answer {
+    /// Something about the request is wrong; nothing was changed.
+    #[response(status = 400, content_type = "application/problem+json")]
+    #[allow(dead_code, reason = "for the description only")]
+    Wrong(#[to_schema] Problem),
+    /// A token is missing, or not known.
+    #[response(status = 401, content_type = "application/problem+json")]
+    #[allow(dead_code, reason = "for the description only")]
+    Unknown(#[to_schema] Problem),
+    /// The token's role does not allow it.
+    #[response(status = 403, content_type = "application/problem+json")]
+    #[allow(dead_code, reason = "for the description only")]
+    Forbidden(#[to_schema] Problem),
+    /// There is no such thing.
+    #[response(status = 404, content_type = "application/problem+json")]
+    #[allow(dead_code, reason = "for the description only")]
+    Missing(#[to_schema] Problem),
+    /// The database is away: try again.
+    #[response(status = 503, content_type = "application/problem+json")]
+    #[allow(dead_code, reason = "for the description only")]
+    Away(#[to_schema] Problem),
+}
+
+/// Jobs, queues and workers of a Pitwheel, over HTTP. Send `authorization: Bearer TOKEN`, unless the server listens on
+/// loopback. Errors are problem+json. Lists are paged: pass `next` of a page as `before` for the one after it.
+#[derive(utoipa::OpenApi)]
+#[openapi(info(title = "Pitwheel", license(name = "MIT OR Apache-2.0")), servers((url = "/api/v1")))]
+struct Described;
+
+/// What the handlers share.
+#[derive(Clone)]
+pub(crate) struct Api {
+    pub(crate) pitwheel: Pitwheel,
+    pub(crate) watch: Arc<Watch>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+impl FromRef<Api> for Pitwheel {
+    fn from_ref(api: &Api) -> Pitwheel {
+        api.pitwheel.clone()
+    }
+}
+
+impl FromRef<Api> for Arc<Watch> {
+    fn from_ref(api: &Api) -> Arc<Watch> {
+        api.watch.clone()
+    }
+}
+
+impl FromRef<Api> for Arc<Metrics> {
+    fn from_ref(api: &Api) -> Arc<Metrics> {
+        api.metrics.clone()
+    }
+}
+
+/// All routes, to be put beside those of gRPC.
+pub(crate) fn router(api: Api) -> Router {
+    let (routes, description) = OpenApiRouter::with_openapi(Described::openapi())
+        .routes(routes!(jobs::list, jobs::enqueue))
+        .routes(routes!(jobs::show))
+        .routes(routes!(jobs::cancel))
+        .routes(routes!(jobs::retry))
+        .routes(routes!(jobs::delete))
+        .routes(routes!(jobs::reschedule))
+        .routes(routes!(jobs::history))
+        .routes(routes!(queues::list))
+        .routes(routes!(queues::pause))
+        .routes(routes!(queues::resume))
+        .routes(routes!(queues::kinds))
+        .routes(routes!(queues::say))
+        .routes(routes!(workers::list))
+        .routes(routes!(workers::quiet))
+        .routes(routes!(workers::drain))
+        .routes(routes!(workers::resume))
+        .routes(routes!(admin::tokens, admin::create))
+        .routes(routes!(admin::revoke))
+        .routes(routes!(admin::audit))
+        .routes(routes!(events::events))
+        .split_for_parts();
+    let description = Arc::new(description);
+    Router::new()
+        .nest("/api/v1", routes)
+        .route("/api/openapi.json", get(move || described(description.clone())))
+        .route("/metrics", get(metrics))
+        .route("/readyz", get(ready))
+        .with_state(api)
+        .route("/healthz", get(|| async { Json(json!({ "status": "ok" })) }))
+        .method_not_allowed_fallback(wrong_method)
+        .layer(DefaultBodyLimit::max(limits::MESSAGE_BYTES_MAX))
+}
+
+async fn described(description: Arc<OpenApi>) -> Json<OpenApi> {
+    Json((*description).clone())
+}
+
+/// Whether the database answers, with a schema that this version can work with.
+async fn ready(State(pitwheel): State<Pitwheel>) -> Result<Response, Problem> {
+    pitwheel.check_schema().await?;
+    Ok(Json(json!({ "status": "ready" })).into_response())
+}
+
+async fn metrics(State(metrics): State<Arc<Metrics>>, caller: Caller) -> Result<Response, Problem> {
+    caller.must(Need::See)?;
+    let text = metrics.render().await;
+    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
+}
+
+async fn wrong_method(request: Request) -> Problem {
+    let (method, path) = (request.method(), request.uri().path());
+    Problem::refused(StatusCode::METHOD_NOT_ALLOWED, format!("{path} does not take {method}"))
+}
+
+/// What nobody serves.
+pub(crate) async fn nowhere(request: Request) -> Response {
+    if is_grpc(request.headers()) {
+        return tonic::Status::unimplemented("no such method").into_http::<axum::body::Body>();
+    }
+    let path = request.uri().path();
+    Problem::missing(format!("nothing is at {path}: see /api/openapi.json")).into_response()
+}

@@ -1,0 +1,171 @@
+//! What Prometheus is told: what this node has counted, and how the database stands at the moment.
+
+use std::fmt::Write;
+use std::sync::{Arc, OnceLock};
+
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use pitwheel::engine::{Fleet, InFlight, fleet, in_flight};
+use pitwheel::{Error, Pitwheel, QueueSummary};
+
+use crate::node::Node;
+
+/// Seconds: from a hint's way to a night's work.
+const BUCKETS: [f64; 16] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0, 3600.0];
+/// Jobs of one claim.
+const BATCHES: [f64; 8] = [0.0, 1.0, 5.0, 20.0, 50.0, 100.0, 250.0, 500.0];
+
+/// The counters of this process. There is one recorder, however many nodes it runs.
+fn recorder() -> &'static PrometheusHandle {
+    static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
+    RECORDER.get_or_init(|| {
+        let builder = PrometheusBuilder::new()
+            .set_buckets(&BUCKETS)
+            .and_then(|builder| {
+                builder.set_buckets_for_metric(Matcher::Full(pitwheel::metrics::CLAIM_BATCH.into()), &BATCHES)
+            })
+            .unwrap_or_default();
+        let recorder = builder.build_recorder();
+        let handle = recorder.handle();
+        // Somebody who embeds the server may have a recorder already: then theirs has the counters.
+        if metrics::set_global_recorder(recorder).is_err() {
+            tracing::warn!("this process has a metrics recorder already: /metrics shows the database only");
+        }
+        pitwheel::metrics::enable();
+        handle
+    })
+}
+
+pub(crate) struct Metrics {
+    recorder: &'static PrometheusHandle,
+    pitwheel: Pitwheel,
+    node: Arc<Node>,
+}
+
+impl Metrics {
+    pub(crate) fn new(pitwheel: Pitwheel, node: Arc<Node>) -> Metrics {
+        Metrics { recorder: recorder(), pitwheel, node }
+    }
+
+    /// All of it, as text. Without the database, what this node knows by itself.
+    pub(crate) async fn render(&self) -> String {
+        let mut text = self.recorder.render();
+        let streams = self.node.streams().len();
+        gauge(
+            &mut text,
+            "pitwheel_grpc_streams",
+            "Streams of remote workers that are open here.",
+            [("".into(), streams as f64)],
+        );
+        let clients = self.node.watch.len();
+        gauge(
+            &mut text,
+            "pitwheel_sse_clients",
+            "Streams of events that are open here.",
+            [("".into(), clients as f64)],
+        );
+        let version = labels(&[("version", env!("CARGO_PKG_VERSION"))]);
+        gauge(&mut text, "pitwheel_build_info", "The version of this node.", [(version, 1.0)]);
+        match self.database().await {
+            Ok((queues, running, fleet)) => {
+                queue_gauges(&mut text, &queues, &running);
+                fleet_gauges(&mut text, &fleet);
+            }
+            Err(error) => tracing::warn!(%error, "cannot read how the database stands"),
+        }
+        text
+    }
+
+    async fn database(&self) -> Result<(Vec<QueueSummary>, Vec<InFlight>, Vec<Fleet>), Error> {
+        let queues = self.pitwheel.queues().await?;
+        let running = self.node.pool.run(async |client| in_flight(&client).await).await?;
+        let fleet = self.node.pool.run(async |client| fleet(&client).await).await?;
+        Ok((queues, running, fleet))
+    }
+}
+
+/// Keeps what is recorded small between two scrapes.
+pub(crate) fn upkeep() {
+    recorder().run_upkeep();
+}
+
+fn queue_gauges(text: &mut String, queues: &[QueueSummary], running: &[InFlight]) {
+    let named = |queue: &QueueSummary| labels(&[("queue", &queue.name)]);
+    let real = || queues.iter().filter(|queue| queue.name != "*");
+    let states = real().flat_map(|queue| {
+        let count =
+            |state: &str, jobs: i64| (labels(&[("queue", &queue.name), ("state", state)]), jobs as f64);
+        [count("waiting", queue.waiting), count("running", queue.running), count("later", queue.later)]
+    });
+    gauge(text, "pitwheel_jobs", "Live jobs, counted up to 50,000 in all.", states);
+    let now = std::time::SystemTime::now();
+    let age = |queue: &QueueSummary| {
+        let since = queue.oldest_due_at.and_then(|at| now.duration_since(at).ok());
+        since.map_or(0.0, |age| age.as_secs_f64())
+    };
+    gauge(
+        text,
+        "pitwheel_queue_oldest_ready_seconds",
+        "For how long the oldest due job waits.",
+        real().map(|queue| (named(queue), age(queue))),
+    );
+    gauge(
+        text,
+        "pitwheel_queue_paused",
+        "1 while nothing is claimed from the queue.",
+        queues.iter().map(|queue| (named(queue), f64::from(u8::from(queue.paused_at.is_some())))),
+    );
+    gauge(
+        text,
+        "pitwheel_jobs_in_flight",
+        "Jobs that run, counted up to 50,000 in all.",
+        running.iter().map(|queue| (labels(&[("queue", &queue.queue)]), queue.jobs as f64)),
+    );
+    gauge(
+        text,
+        "pitwheel_longest_running_seconds",
+        "For how long the job runs that runs longest.",
+        running.iter().map(|queue| (labels(&[("queue", &queue.queue)]), queue.longest_seconds)),
+    );
+}
+
+fn fleet_gauges(text: &mut String, fleet: &[Fleet]) {
+    let all = ["direct", "grpc"].into_iter().flat_map(|transport| {
+        ["alive", "quiet", "draining"].into_iter().map(move |state| (transport, state))
+    });
+    let counted = all.map(|(transport, state)| {
+        let found = fleet.iter().find(|part| part.transport == transport && part.state == state);
+        let workers = found.map_or(0, |part| part.workers);
+        (labels(&[("state", state), ("transport", transport)]), workers as f64)
+    });
+    gauge(text, "pitwheel_workers", "Living workers.", counted);
+    let slots: i64 = fleet.iter().map(|part| part.slots).sum();
+    gauge(
+        text,
+        "pitwheel_worker_slots",
+        "Jobs that the living workers can run at a time.",
+        [("".into(), slots as f64)],
+    );
+    let silent = fleet.iter().map(|part| part.silent_seconds).fold(0.0, f64::max);
+    gauge(
+        text,
+        "pitwheel_worker_heartbeat_age_seconds",
+        "How long ago the living worker was heard of that was silent longest.",
+        [("".into(), silent)],
+    );
+}
+
+fn gauge(text: &mut String, name: &str, help: &str, values: impl IntoIterator<Item = (String, f64)>) {
+    let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n");
+    for (labels, value) in values {
+        let _ = writeln!(text, "{name}{labels} {value}");
+    }
+    text.push('\n');
+}
+
+fn labels(labels: &[(&str, &str)]) -> String {
+    let escape = |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let pairs: Vec<String> =
+        labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value))).collect();
+    format!("{{{}}}", pairs.join(","))
+}
