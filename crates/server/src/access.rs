@@ -19,7 +19,8 @@ use crate::http::problem::Problem;
 
 /// For this long after it was revoked a token may still be good.
 const REMEMBER: Duration = Duration::from_secs(2);
-/// An unknown token may be a new one; looked up at most this often, so that guessing costs the database nothing.
+/// An unknown token may be a new one. It is looked up, at most this often and after this long, so that guessing is slow and
+/// costs the database nothing.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// What a call needs.
@@ -146,7 +147,9 @@ impl Access {
     /// Whose secret this is.
     async fn owner(&self, secret: &str) -> Result<Caller, Refused> {
         let hash = hash(secret);
-        for age in [REMEMBER, LOOK_AGAIN] {
+        for (wait, age) in [(Duration::ZERO, REMEMBER), (LOOK_AGAIN, LOOK_AGAIN)] {
+            // After the wait, what is that new was read after this call came.
+            tokio::time::sleep(wait).await;
             // When the database is away, who was let in before still is.
             if let Err(error) = self.refresh(age).await {
                 tracing::warn!(%error, "cannot read the tokens");

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub(crate) mod http;
+
 use std::future::Future;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -47,10 +49,18 @@ impl Node {
     }
 
     pub(crate) async fn start_at(pitwheel: &Pitwheel, lease: Duration, address: SocketAddr) -> Result<Node> {
-        let listener = TcpListener::bind(address).await?;
-        let address = listener.local_addr()?;
         let mut options = Options::default();
         options.lease = lease;
+        Node::start_with(pitwheel, options, address).await
+    }
+
+    pub(crate) async fn start_with(
+        pitwheel: &Pitwheel,
+        options: Options,
+        address: SocketAddr,
+    ) -> Result<Node> {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
         let (stop, stopped) = oneshot::channel();
         let shutdown = async {
             let _ = stopped.await;
@@ -150,6 +160,12 @@ pub(crate) struct Handle {
 impl Handle {
     pub(crate) async fn stop(self) -> Result<Stats> {
         let _ = self.stop.send(());
+        Ok(tokio::time::timeout(PATIENCE, self.task).await???)
+    }
+
+    /// Waits for it to end of its own accord.
+    pub(crate) async fn ended(self) -> Result<Stats> {
+        let _stop = self.stop;
         Ok(tokio::time::timeout(PATIENCE, self.task).await???)
     }
 

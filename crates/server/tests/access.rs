@@ -1,0 +1,244 @@
+//! Who may do what, through both doors.
+
+mod support;
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use pitwheel::Role;
+use pitwheel_proto::v1;
+use pitwheel_proto::v1::job_service_client::JobServiceClient;
+use pitwheel_server::Options;
+use pitwheel_testkit::TestDb;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tonic::{Code, Request};
+
+use crate::support::http::Http;
+use crate::support::{Node, PATIENCE, until};
+
+/// A node that lets nobody in without a token.
+async fn guarded(db: &TestDb) -> Result<Node> {
+    let mut options = Options::default();
+    options.require_tokens = true;
+    Node::start_with(db.pitwheel(), options, "127.0.0.1:0".parse()?).await
+}
+
+async fn secret(db: &TestDb, name: &str, role: Role) -> Result<String> {
+    Ok(db.pitwheel().create_token(name, role, None).await?.1)
+}
+
+fn bearing<T>(message: T, secret: &str) -> Result<Request<T>> {
+    let mut request = Request::new(message);
+    request.metadata_mut().insert("authorization", format!("Bearer {secret}").parse()?);
+    Ok(request)
+}
+
+#[tokio::test]
+async fn every_role_may_do_its_own_and_no_more() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = guarded(&db).await?;
+    let id = db.job().insert().await?;
+    let job = json!({ "jobs": [{ "kind": "work" }] });
+    let show = format!("/api/v1/jobs/{id}");
+    // What is asked, and who may: viewer, operator, admin, worker, producer.
+    let calls: [(&str, &str, Value, [bool; 5]); 10] = [
+        ("GET", "/api/v1/jobs", Value::Null, [true, true, true, false, false]),
+        ("GET", "/metrics", Value::Null, [true, true, true, false, false]),
+        ("GET", "/api/v1/events?jobs=x", Value::Null, [true, true, true, true, true]),
+        ("GET", &show, Value::Null, [true, true, true, true, true]),
+        ("POST", "/api/v1/jobs", job, [false, true, true, true, true]),
+        ("POST", "/api/v1/jobs/retry", json!({ "ids": [1] }), [false, true, true, false, false]),
+        ("POST", "/api/v1/queues/q/pause", Value::Null, [false, true, true, false, false]),
+        ("POST", "/api/v1/workers/1/quiet", Value::Null, [false, true, true, false, false]),
+        ("PUT", "/api/v1/kinds/k", json!({ "redacted": true }), [false, false, true, false, false]),
+        ("GET", "/api/v1/tokens", Value::Null, [false, false, true, false, false]),
+    ];
+    for (at, role) in Role::ALL.into_iter().enumerate() {
+        let secret = secret(&db, role.as_str(), role).await?;
+        let http = Http::new(node.address).token(&secret);
+        for (method, path, body, allowed) in &calls {
+            let answer = http.json(method, path, body).await?;
+            let refused = answer.status == 403;
+            assert_eq!(refused, !allowed[at], "{} {method} {path}: {}", role.as_str(), answer.status);
+            assert_ne!(answer.status, 401);
+        }
+        let mut workers = node.workers().await?;
+        let report = v1::ReportResultRequest { results: Vec::new() };
+        let code = workers.report_result(bearing(report, &secret)?).await.expect_err("it is empty").code();
+        let may_work = matches!(role, Role::Worker | Role::Admin);
+        assert_eq!(code == Code::PermissionDenied, !may_work, "{}: {code:?}", role.as_str());
+        let cancel = v1::CancelJobRequest { job_id: 4711 };
+        let code =
+            node.jobs().await?.cancel_job(bearing(cancel, &secret)?).await.expect_err("no such job").code();
+        let may_cancel = matches!(role, Role::Operator | Role::Admin);
+        assert_eq!(code == Code::PermissionDenied, !may_cancel, "{}: {code:?}", role.as_str());
+    }
+    node.stop().await
+}
+
+#[tokio::test]
+async fn without_a_good_token_nobody_comes_in() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = guarded(&db).await?;
+    let soon = std::time::SystemTime::now() + Duration::from_millis(500);
+    let (_, expiring) = db.pitwheel().create_token("short", Role::Viewer, Some(soon)).await?;
+    let good = secret(&db, "good", Role::Viewer).await?;
+    let http = Http::new(node.address);
+    let status = async |http: &Http| anyhow::Ok(http.get("/api/v1/queues").await?.status);
+    assert_eq!(status(&http.token(&good)).await?, 200);
+    assert_eq!(http.get("/healthz").await?.status, 200, "whether it lives is no secret");
+    let strangers =
+        [http.clone(), http.token("pitwheel_0000"), http.with("authorization: Basic YTpi"), http.token("")];
+    for stranger in &strangers {
+        let answer = stranger.get("/api/v1/queues").await?;
+        assert_eq!((answer.status, answer.kind.as_str()), (401, "application/problem+json"));
+        assert_eq!(stranger.get("/metrics").await?.status, 401);
+    }
+    let get = v1::GetJobRequest { job_id: 1 };
+    let code = node.jobs().await?.get_job(get).await.expect_err("no token").code();
+    assert_eq!(code, Code::Unauthenticated);
+    until("the other has expired", async || Ok(status(&http.token(&expiring)).await? == 401)).await?;
+    db.pitwheel().revoke_token("good").await?;
+    until("it is revoked", async || Ok(status(&http.token(&good)).await? == 401)).await?;
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_revoked_token_ends_its_streams() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = guarded(&db).await?;
+    let secret = secret(&db, "fleet", Role::Worker).await?;
+    let mut client = node.workers().await?;
+    let request = v1::StreamJobsRequest {
+        worker: "bare".into(),
+        queues: vec!["default".into()],
+        kinds: vec!["work".into()],
+        slots: 1,
+    };
+    let mut messages = client.stream_jobs(bearing(request.clone(), &secret)?).await?.into_inner();
+    messages.message().await?.context("no welcome")?;
+    db.pitwheel().revoke_token("fleet").await?;
+    let ended = tokio::time::timeout(PATIENCE, messages.message()).await?;
+    assert_eq!(ended.expect_err("nothing was due").code(), Code::Aborted);
+    let again = client.stream_jobs(bearing(request, &secret)?).await;
+    assert_eq!(again.expect_err("it is revoked").code(), Code::Unauthenticated);
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_worker_speaks_for_no_worker_of_another_token() -> Result<()> {
+    let db = TestDb::new().await?;
+    let (one, two) = (guarded(&db).await?, guarded(&db).await?);
+    let (ours, theirs) =
+        (secret(&db, "ours", Role::Worker).await?, secret(&db, "theirs", Role::Worker).await?);
+    let mut ids = Vec::new();
+    let mut held = Vec::new();
+    let mut streams = Vec::new();
+    for secret in [&ours, &theirs] {
+        db.job().kind("work").insert().await?;
+        let request = v1::StreamJobsRequest {
+            worker: "bare".into(),
+            queues: vec!["default".into()],
+            kinds: vec!["work".into()],
+            slots: 1,
+        };
+        let mut messages = one.workers().await?.stream_jobs(bearing(request, secret)?).await?.into_inner();
+        let welcome = messages.message().await?.and_then(|message| message.event).context("no welcome")?;
+        let v1::stream_jobs_response::Event::Welcome(welcome) = welcome else { anyhow::bail!("no welcome") };
+        ids.push(welcome.worker_id);
+        let jobs = tokio::time::timeout(PATIENCE, messages.message()).await??;
+        let Some(v1::stream_jobs_response::Event::Assignments(jobs)) = jobs.and_then(|jobs| jobs.event)
+        else {
+            anyhow::bail!("no job came")
+        };
+        held.push(v1::Claim { job_id: jobs.jobs[0].job_id, fence: jobs.jobs[0].fence });
+        streams.push(messages);
+    }
+    // Through the node that has the streams, and through one that must ask the database.
+    for node in [&two, &one] {
+        let mut client = node.workers().await?;
+        let beat = v1::HeartbeatRequest { worker_ids: ids.clone(), ended: Vec::new() };
+        let answer = client.heartbeat(bearing(beat, &ours)?).await?.into_inner();
+        assert_eq!(answer.dead_worker_ids, [ids[1]], "one by one");
+        let ended = v1::EndedStream { worker_id: ids[1], holding: Vec::new() };
+        let beat = v1::HeartbeatRequest { worker_ids: Vec::new(), ended: vec![ended] };
+        client.heartbeat(bearing(beat, &ours)?).await?;
+        assert_eq!(
+            db.count("select count(*) from pitwheel.job where holder is not null").await?,
+            2,
+            "nothing was given back"
+        );
+    }
+    let results = held.iter().map(|claim| v1::Result {
+        claim: Some(*claim),
+        outcome: Some(v1::result::Outcome::Complete(v1::Complete::default())),
+    });
+    let report = v1::ReportResultRequest { results: results.collect() };
+    let answer = two.workers().await?.report_result(bearing(report, &ours)?).await?.into_inner();
+    assert_eq!(answer.written, [i32::from(v1::Written::Yes), i32::from(v1::Written::Lost)]);
+    assert_eq!(db.count("select count(*) from pitwheel.job").await?, 1, "theirs still runs");
+    drop(streams);
+    one.stop().await?;
+    two.stop().await
+}
+
+#[tokio::test]
+async fn payloads_of_a_redacted_kind_are_kept_from_those_who_only_look() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = guarded(&db).await?;
+    let id = db.job().kind("work").payload(r#"{"secret":"s3cr3t"}"#).insert().await?;
+    let admin = Http::new(node.address).token(&secret(&db, "admin", Role::Admin).await?);
+    assert_eq!(admin.json("PUT", "/api/v1/kinds/work", &json!({ "redacted": true })).await?.status, 200);
+    let path = format!("/api/v1/jobs/{id}");
+    for (role, sees) in
+        [(Role::Viewer, false), (Role::Producer, false), (Role::Worker, false), (Role::Operator, true)]
+    {
+        let secret = secret(&db, role.as_str(), role).await?;
+        let shown = Http::new(node.address).token(&secret).get(&path).await?;
+        assert_eq!(shown.text.contains("s3cr3t"), sees, "{}: {}", role.as_str(), shown.text);
+        assert_eq!(shown.json()?["redacted"], !sees);
+        let mut client = JobServiceClient::connect(node.url()).await?;
+        let job = client.get_job(bearing(v1::GetJobRequest { job_id: id }, &secret)?).await?.into_inner().job;
+        assert_eq!(job.context("no job")?.payload.contains("s3cr3t"), sees, "{}", role.as_str());
+    }
+    node.stop().await
+}
+
+#[tokio::test]
+async fn pages_of_other_sites_may_not_use_a_loopback_server() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), Duration::from_secs(30)).await?;
+    let http = Http::new(node.address);
+    let own = format!("origin: http://{}", node.address);
+    assert_eq!(http.with(&own).with("sec-fetch-site: same-origin").get("/api/v1/queues").await?.status, 200);
+    for foreign in [
+        "origin: http://evil.example",
+        "origin: null",
+        "sec-fetch-site: cross-site",
+        "sec-fetch-site: same-site",
+    ] {
+        let answer = http.with(foreign).post("/api/v1/queues/*/pause", &Value::Null).await?;
+        assert_eq!(answer.status, 403, "{foreign}");
+    }
+    // A name that somebody else lets point to this machine.
+    let rebound = "GET /api/v1/queues HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n";
+    assert_eq!(http.raw(rebound.as_bytes()).await?.status, 403);
+    assert_eq!(db.count("select count(*) from pitwheel.queue").await?, 0, "nothing was paused");
+    node.stop().await
+}
+
+#[tokio::test]
+async fn an_address_that_others_can_reach_needs_a_token_to_exist() -> Result<()> {
+    let db = TestDb::new().await?;
+    let open = async || TcpListener::bind("0.0.0.0:0").await;
+    let never = std::future::pending();
+    let refused = pitwheel_server::run(db.pitwheel().clone(), open().await?, Options::default(), never).await;
+    assert!(matches!(refused, Err(pitwheel_server::Error::Open(_))));
+    let secret = secret(&db, "admin", Role::Admin).await?;
+    let node = Node::start_with(db.pitwheel(), Options::default(), "0.0.0.0:0".parse()?).await?;
+    let http = Http::new(([127, 0, 0, 1], node.address.port()).into());
+    assert_eq!(http.get("/api/v1/queues").await?.status, 401, "also from this machine");
+    assert_eq!(http.token(&secret).get("/api/v1/queues").await?.status, 200);
+    node.stop().await
+}

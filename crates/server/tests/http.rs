@@ -1,0 +1,290 @@
+//! What people do through the HTTP door, and that it is the same engine behind it.
+
+mod support;
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use pitwheel::{Context, State, Worker};
+use pitwheel_testkit::TestDb;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::support::http::Http;
+use crate::support::{Node, Work, start, until};
+
+const LEASE: Duration = Duration::from_secs(30);
+/// A worker hears of an order at once, as it were.
+const SHORT_LEASE: Duration = Duration::from_secs(2);
+
+async fn served() -> Result<(TestDb, Node, Http)> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let http = Http::new(node.address);
+    Ok((db, node, http))
+}
+
+#[tokio::test]
+async fn a_job_is_enqueued_and_shown_byte_for_byte() -> Result<()> {
+    let (_db, node, http) = served().await?;
+    let body = r#"{"jobs":[{"kind":"work","payload":{"n": 1.50, "big": 12345678901234567890},"metadata":{"a":1},
+        "queue":"mail","priority":5,"max_attempts":3,"timeout_ms":1500,"key":"k"},{"kind":"other"}]}"#;
+    let kind = "content-type: application/json\r\n";
+    let trace = "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n";
+    let answer = http.send("POST", "/api/v1/jobs", &format!("{kind}{trace}"), body.as_bytes()).await?;
+    assert_eq!(answer.status, 201, "{}", answer.text);
+    let first = answer.json()?["jobs"][0]["id"].as_i64().context("no id")?;
+    let shown = http.get(&format!("/api/v1/jobs/{first}")).await?;
+    assert!(shown.text.contains(r#""payload":{"n": 1.50, "big": 12345678901234567890}"#), "{}", shown.text);
+    let shown = shown.json()?;
+    assert_eq!(shown["metadata"]["traceparent"], "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+    assert_eq!(
+        (&shown["queue"], &shown["priority"], &shown["state"]),
+        (&json!("mail"), &json!(5), &json!("waiting"))
+    );
+    let again = http.send("POST", "/api/v1/jobs", kind, body.as_bytes()).await?.json()?;
+    assert_eq!(again["jobs"][0], json!({ "id": first, "is_new": false }), "its key is taken");
+    node.stop().await
+}
+
+#[tokio::test]
+async fn jobs_are_changed_by_selection_and_by_filter() -> Result<()> {
+    let (db, node, http) = served().await?;
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        ids.push(db.job().kind("work").insert().await?);
+    }
+    let outcome = async |path: &str, body: Value| -> Result<Value> {
+        let answer = http.post(&format!("/api/v1/jobs/{path}"), &body).await?;
+        anyhow::ensure!(answer.status == 200, "{path}: {}", answer.text);
+        Ok(answer.json()?["jobs"]
+            .as_array()
+            .context("no list")?
+            .iter()
+            .map(|job| job["outcome"].clone())
+            .collect())
+    };
+    assert_eq!(outcome("cancel", json!({ "ids": [ids[0], 4711] })).await?, json!(["done", "not_found"]));
+    assert_eq!(
+        outcome("cancel", json!({ "filter": { "state": "waiting" } })).await?,
+        json!(["done", "done"])
+    );
+    assert_eq!(
+        outcome("retry", json!({ "filter": { "state": "cancelled", "kind": "work" } }))
+            .await?
+            .as_array()
+            .map(Vec::len),
+        Some(3)
+    );
+    let later = json!({ "ids": [ids[0]], "run_at": "2199-01-01T00:00:00Z" });
+    assert_eq!(outcome("reschedule", later).await?, json!(["done"]));
+    assert_eq!(
+        http.get(&format!("/api/v1/jobs/{}", ids[0])).await?.json()?["run_at"],
+        "2199-01-01T00:00:00Z"
+    );
+    assert_eq!(outcome("delete", json!({ "ids": ids })).await?, json!(["done", "done", "done"]));
+    assert_eq!(db.state(ids[0]).await?, None);
+    for wrong in [
+        json!({}),
+        json!({ "ids": [1], "filter": {} }),
+        json!({ "filter": {} }),
+        json!({ "ids": [1], "run_at": "2030-01-01T00:00:00Z" }),
+    ] {
+        let answer = http.post("/api/v1/jobs/cancel", &wrong).await?;
+        assert_eq!((answer.status, answer.kind.as_str()), (400, "application/problem+json"), "{wrong}");
+    }
+    let audit = http.get("/api/v1/audit").await?.json()?;
+    let said: Vec<&Value> =
+        audit["changes"].as_array().context("no list")?.iter().map(|line| &line["action"]).collect();
+    assert_eq!(said, ["job.delete", "job.reschedule", "job.retry", "job.cancel", "job.cancel"]);
+    assert_eq!(audit["changes"][0]["actor"], "loopback");
+    node.stop().await
+}
+
+#[tokio::test]
+async fn lists_are_paged_and_filtered() -> Result<()> {
+    let (db, node, http) = served().await?;
+    for n in 0..7 {
+        db.job().kind(if n % 2 == 0 { "even" } else { "odd" }).insert().await?;
+    }
+    let (mut path, mut seen) = ("/api/v1/jobs?limit=3".to_owned(), 0);
+    loop {
+        let page = http.get(&path).await?.json()?;
+        seen += page["jobs"].as_array().context("no list")?.len();
+        let Some(next) = page["next"].as_i64() else { break };
+        path = format!("/api/v1/jobs?limit=3&before={next}");
+    }
+    assert_eq!(seen, 7);
+    let odd = http.get("/api/v1/jobs?kind=odd&state=waiting").await?.json()?;
+    assert_eq!(odd["jobs"].as_array().map(Vec::len), Some(3));
+    http.post("/api/v1/jobs/cancel", &json!({ "filter": { "kind": "odd", "state": "waiting" } })).await?;
+    let finished = http.get("/api/v1/history").await?.json()?;
+    assert_eq!(finished["jobs"].as_array().map(Vec::len), Some(3));
+    for wrong in [
+        "jobs?state=nix",
+        "jobs?limit=1001",
+        "jobs?limit=x",
+        "jobs?foo=1",
+        "jobs?before=a",
+        "history?state=waiting",
+        "jobs?kind=%00",
+    ] {
+        let answer = http.get(&format!("/api/v1/{wrong}")).await?;
+        assert_eq!((answer.status, answer.kind.as_str()), (400, "application/problem+json"), "{wrong}");
+    }
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_queue_is_paused_and_resumed() -> Result<()> {
+    let (db, node, http) = served().await?;
+    db.job().kind("work").insert().await?;
+    assert_eq!(http.post("/api/v1/queues/default/pause", &Value::Null).await?.json()?["paused"], true);
+    let mut stream = node.stream(1).await?;
+    let queue = http.get("/api/v1/queues").await?.json()?["queues"][0].clone();
+    assert!(queue["paused_at"].is_string(), "{queue}");
+    assert_eq!(queue["waiting"], 1);
+    http.post("/api/v1/queues/default/resume", &Value::Null).await?;
+    assert_eq!(stream.jobs().await?.len(), 1);
+    assert_eq!(http.post("/api/v1/queues/%20/pause", &Value::Null).await?.status, 400);
+    assert_eq!(http.post("/api/v1/queues/*/pause", &Value::Null).await?.status, 200);
+    let all = http.get("/api/v1/queues").await?.json()?;
+    assert!(all["queues"].as_array().context("no list")?.iter().any(|queue| queue["name"] == "*"));
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_drained_worker_finishes_and_ends() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), SHORT_LEASE).await?;
+    let http = Http::new(node.address);
+    for remote in [true, false] {
+        let (begun, mut begins) = mpsc::unbounded_channel();
+        let (go, going) = tokio::sync::watch::channel(false);
+        let handler = move |_: Work, _: Context| {
+            let (begun, mut going) = (begun.clone(), going.clone());
+            async move {
+                let _ = begun.send(());
+                going.wait_for(|go| *go).await.map(drop).map_err(|error| error.to_string())
+            }
+        };
+        let worker =
+            if remote { Worker::remote(&node.url()) } else { Worker::new(db.pitwheel()).lease(SHORT_LEASE) };
+        let running = start(worker.name("one").queue("default", 5).grace(Duration::ZERO).handle(handler));
+        let id = db.pitwheel().enqueue(&Work { n: 1 }).await?.id;
+        begins.recv().await.context("it never began")?;
+        let worker = http.get("/api/v1/workers").await?.json()?["workers"][0].clone();
+        assert_eq!(
+            (&worker["name"], &worker["running"], &worker["state"]),
+            (&json!("one"), &json!(1), &json!("alive"))
+        );
+        assert_eq!(worker["transport"], if remote { "grpc" } else { "direct" });
+        let path = format!("/api/v1/workers/{}/drain", worker["id"]);
+        assert_eq!(http.post(&path, &Value::Null).await?.status, 200);
+        let left = db.pitwheel().enqueue(&Work { n: 2 }).await?.id;
+        until("it is told", async || {
+            Ok(http.get("/api/v1/workers").await?.json()?["workers"][0]["state"] == "draining")
+        })
+        .await?;
+        go.send(true)?;
+        let stats = running.ended().await?;
+        assert_eq!((stats.started, stats.settled), (1, 1), "what ran is done, without a shutdown");
+        assert_eq!(db.state(id).await?, Some(State::Done));
+        assert_eq!(db.state(left).await?, Some(State::Waiting), "for another worker");
+        db.pitwheel().cancel(left).await?;
+    }
+    node.stop().await
+}
+
+#[tokio::test]
+async fn progress_and_state_are_seen_as_they_change() -> Result<()> {
+    let (db, node, http) = served().await?;
+    let id = db.job().kind("work").payload(r#"{"n":1}"#).insert().await?;
+    let mut events = http.events(&format!("/api/v1/events?jobs={id},4711")).await?;
+    let (name, job) = events.next().await?;
+    assert_eq!((name.as_str(), &job["state"]), ("job", &json!("waiting")), "first, how it stands");
+    assert_eq!(events.next().await?, ("not_found".to_owned(), json!({ "id": 4711 })));
+    let handler = async |_: Work, context: Context| {
+        context.progress(0.5, "half");
+        tokio::time::sleep(Duration::from_secs(2)).await; // the job's work
+        Ok::<(), String>(())
+    };
+    let running = start(Worker::remote(&node.url()).queue("default", 1).handle(handler));
+    let mut states = Vec::new();
+    loop {
+        let (name, job) = events.next().await?;
+        if name == "end" {
+            break;
+        }
+        states.push((
+            job["state"].as_str().unwrap_or_default().to_owned(),
+            job["note"].as_str().map(str::to_owned),
+        ));
+    }
+    assert!(states.contains(&("running".to_owned(), Some("half".to_owned()))), "{states:?}");
+    assert_eq!(states.last().map(|(state, _)| state.as_str()), Some("done"));
+    running.stop().await?;
+
+    let mut queues = http.events("/api/v1/events").await?;
+    db.job().kind("work").queue("mail").insert().await?;
+    let (name, queue) = queues.next().await?;
+    assert_eq!((name.as_str(), &queue["name"], &queue["waiting"]), ("queue", &json!("mail"), &json!(1)));
+    node.stop().await
+}
+
+#[tokio::test]
+async fn metrics_count_what_happens() -> Result<()> {
+    let (db, node, http) = served().await?;
+    let handler = async |work: Work, _: Context| if work.n == 0 { Err("no") } else { Ok(()) };
+    let running = start(Worker::remote(&node.url()).queue("counted", 5).handle(handler));
+    until("its stream is open", async || {
+        Ok(http.get("/metrics").await?.text.contains("pitwheel_grpc_streams 1"))
+    })
+    .await?;
+    let zero = http.get("/metrics").await?.text;
+    let failed = r#"pitwheel_jobs_finished_total{queue="counted",kind="work",outcome="failed"}"#;
+    assert!(zero.contains(&format!("{failed} 0")), "series start at 0: {zero}");
+    for n in [0, 1, 2] {
+        http.post(
+            "/api/v1/jobs",
+            &json!({ "jobs": [{ "kind": "work", "queue": "counted", "payload": { "n": n } }] }),
+        )
+        .await?;
+    }
+    db.job().queue("left").insert().await?;
+    until("all are counted", async || {
+        let text = http.get("/metrics").await?.text;
+        Ok(text
+            .contains(r#"pitwheel_jobs_finished_total{queue="counted",kind="work",outcome="completed"} 2"#)
+            && text.contains(&format!("{failed} 1")))
+    })
+    .await?;
+    let text = http.get("/metrics").await?.text;
+    for line in [
+        r#"pitwheel_jobs_enqueued_total{queue="counted",kind="work"} 3"#,
+        r#"pitwheel_job_retries_total{queue="counted",kind="work"} 1"#,
+        r#"pitwheel_job_wait_seconds_count{queue="counted",kind="work"} 3"#,
+        r#"pitwheel_job_duration_seconds_count{queue="counted",kind="work",outcome="completed"} 2"#,
+        r#"pitwheel_jobs{queue="left",state="waiting"} 1"#,
+        r#"pitwheel_workers{state="alive",transport="grpc"} 1"#,
+        "pitwheel_worker_slots 5",
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+    running.stop().await?;
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_node_says_whether_it_lives_and_whether_it_is_ready() -> Result<()> {
+    let (db, node, http) = served().await?;
+    assert_eq!(http.get("/healthz").await?.status, 200);
+    assert_eq!(http.get("/readyz").await?.status, 200);
+    db.client()
+        .await?
+        .batch_execute("update pitwheel.migration set version = version + 100, breaking = true")
+        .await?;
+    assert_eq!(http.get("/readyz").await?.status, 503);
+    assert_eq!(http.get("/healthz").await?.status, 200);
+    node.stop().await
+}
