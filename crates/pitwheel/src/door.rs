@@ -22,7 +22,7 @@ impl Door {
 }
 
 #[cfg(feature = "remote")]
-pub(crate) use self::server::{Server, address};
+pub(crate) use self::server::{Address, Client, Server};
 
 #[cfg(feature = "remote")]
 mod server {
@@ -32,7 +32,10 @@ mod server {
     use pitwheel_proto::v1::job_service_client::JobServiceClient;
     use pitwheel_proto::v1::worker_service_client::WorkerServiceClient;
     use tonic::Code;
-    use tonic::transport::{Channel, Endpoint};
+    use tonic::metadata::{Ascii, MetadataValue};
+    use tonic::service::Interceptor;
+    use tonic::service::interceptor::InterceptedService;
+    use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 
     use crate::enqueue::{BATCH_MAX, Enqueued};
     use crate::error::{DatabaseError, Error};
@@ -42,37 +45,75 @@ mod server {
     const KEEPALIVE: Duration = Duration::from_secs(10);
     const MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
+    /// A connection that shows a token, if there is one, with every call.
+    pub(crate) type Client = InterceptedService<Channel, Bearer>;
+
     /// A server, connected to when it is needed.
     #[derive(Clone)]
     pub(crate) struct Server {
-        channel: Channel,
+        client: Client,
     }
 
-    /// Where a server is said to be.
-    pub(crate) fn address(url: &str) -> Result<Endpoint, Error> {
-        let endpoint = Endpoint::from_shared(url.to_owned())
-            .map_err(|error| Error::Url(format!("{error} (expected http://host:7475)")))?;
-        Ok(endpoint
-            .connect_timeout(KEEPALIVE)
-            .http2_keep_alive_interval(KEEPALIVE)
-            .keep_alive_timeout(KEEPALIVE / 2)
-            .keep_alive_while_idle(true)
-            .tcp_nodelay(true))
+    /// Where a server is said to be, and what lets us in.
+    pub(crate) struct Address {
+        endpoint: Endpoint,
+        bearer: Bearer,
+    }
+
+    impl Address {
+        pub(crate) fn new(url: &str) -> Result<Address, Error> {
+            let wrong = |error| Error::Url(format!("{error} (expected http://host:7475)"));
+            let mut endpoint = Endpoint::from_shared(url.to_owned())
+                .map_err(|error| wrong(error.to_string()))?
+                .connect_timeout(KEEPALIVE)
+                .http2_keep_alive_interval(KEEPALIVE)
+                .keep_alive_timeout(KEEPALIVE / 2)
+                .keep_alive_while_idle(true)
+                .tcp_nodelay(true);
+            if endpoint.uri().scheme_str() == Some("https") {
+                let tls = ClientTlsConfig::new().with_native_roots();
+                endpoint = endpoint.tls_config(tls).map_err(|error| wrong(error.to_string()))?;
+            }
+            Ok(Address { endpoint, bearer: Bearer::default() })
+        }
+
+        pub(crate) fn set_token(&mut self, secret: &str) -> Result<(), Error> {
+            let value = format!("Bearer {secret}").parse();
+            let value = value.map_err(|_| Error::Invalid("the token is not one line of text".into()))?;
+            self.bearer = Bearer { authorization: Some(value) };
+            Ok(())
+        }
+    }
+
+    /// Shows a token.
+    #[derive(Clone, Default)]
+    pub(crate) struct Bearer {
+        authorization: Option<MetadataValue<Ascii>>,
+    }
+
+    impl Interceptor for Bearer {
+        fn call(&mut self, mut request: tonic::Request<()>) -> Result<tonic::Request<()>, tonic::Status> {
+            if let Some(value) = &self.authorization {
+                request.metadata_mut().insert("authorization", value.clone());
+            }
+            Ok(request)
+        }
     }
 
     impl Server {
         /// Only inside a runtime, which the connection is made on when it is needed.
-        pub(crate) fn at(address: &Endpoint) -> Server {
-            Server { channel: address.connect_lazy() }
+        pub(crate) fn at(address: &Address) -> Server {
+            let channel = address.endpoint.connect_lazy();
+            Server { client: InterceptedService::new(channel, address.bearer.clone()) }
         }
 
-        pub(crate) fn workers(&self) -> WorkerServiceClient<Channel> {
-            WorkerServiceClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX)
+        pub(crate) fn workers(&self) -> WorkerServiceClient<Client> {
+            WorkerServiceClient::new(self.client.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX)
         }
 
         pub(crate) async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, Error> {
             jobs.iter().try_for_each(NewJob::check)?;
-            let mut client = JobServiceClient::new(self.channel.clone());
+            let mut client = JobServiceClient::new(self.client.clone());
             let mut enqueued = Vec::with_capacity(jobs.len());
             for batch in jobs.chunks(BATCH_MAX) {
                 let request = v1::EnqueueRequest { jobs: batch.iter().map(message).collect() };
@@ -86,7 +127,9 @@ mod server {
 
     fn error(status: &tonic::Status) -> Error {
         match status.code() {
-            Code::InvalidArgument => Error::Invalid(status.message().to_owned()),
+            Code::InvalidArgument | Code::PermissionDenied | Code::Unauthenticated => {
+                Error::Invalid(status.message().to_owned())
+            }
             _ => {
                 Error::Database(DatabaseError::Unreachable(format!("the server says: {}", status.message())))
             }

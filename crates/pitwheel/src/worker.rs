@@ -21,7 +21,7 @@ use crate::claimer::{Trouble, claim_for};
 use crate::client::Pitwheel;
 use crate::db::Pool;
 #[cfg(feature = "remote")]
-use crate::door::{Server, address};
+use crate::door::{Address, Server};
 use crate::error::Error;
 use crate::handler::{Context, Handlers};
 use crate::hint;
@@ -71,7 +71,7 @@ pub struct Worker {
 enum Home {
     Database(Pitwheel),
     #[cfg(feature = "remote")]
-    Server(Box<tonic::transport::Endpoint>),
+    Server(Box<Address>),
     Nowhere,
 }
 
@@ -96,10 +96,23 @@ impl Worker {
     /// else is the same, but the lease and how long history is kept are the server's to say.
     #[cfg(feature = "remote")]
     pub fn remote(url: &str) -> Worker {
-        match address(url) {
+        match Address::new(url) {
             Ok(address) => Worker::at(Home::Server(Box::new(address))),
             Err(problem) => Worker { problem: Some(problem), ..Worker::at(Home::Nowhere) },
         }
+    }
+
+    /// Shows this token to the server: one of the role `worker`.
+    #[cfg(feature = "remote")]
+    pub fn token(mut self, secret: &str) -> Worker {
+        let shown = match &mut self.home {
+            Home::Server(address) => address.set_token(secret),
+            _ => Err(Error::Invalid("a token is for a remote worker".into())),
+        };
+        if let Err(error) = shown {
+            self.problem.get_or_insert(error);
+        }
+        self
     }
 
     fn at(home: Home) -> Worker {

@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use pitwheel::Role;
+use pitwheel::{Context, Role, Worker};
 use pitwheel_proto::v1;
 use pitwheel_proto::v1::job_service_client::JobServiceClient;
 use pitwheel_server::Options;
@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tonic::{Code, Request};
 
 use crate::support::http::Http;
-use crate::support::{Node, PATIENCE, until};
+use crate::support::{Node, PATIENCE, Work, start, until};
 
 /// A node that lets nobody in without a token.
 async fn guarded(db: &TestDb) -> Result<Node> {
@@ -123,6 +123,25 @@ async fn a_revoked_token_ends_its_streams() -> Result<()> {
     assert_eq!(ended.expect_err("nothing was due").code(), Code::Aborted);
     let again = client.stream_jobs(bearing(request, &secret)?).await;
     assert_eq!(again.expect_err("it is revoked").code(), Code::Unauthenticated);
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_remote_worker_shows_its_token() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = guarded(&db).await?;
+    let secret = secret(&db, "fleet", Role::Worker).await?;
+    let handler = async |work: Work, context: Context| match work.n {
+        0 => Ok(()),
+        n => context.enqueue(&Work { n: n - 1 }).await.map(drop),
+    };
+    let worker = || Worker::remote(&node.url()).queue("default", 2).handle(handler);
+    let running = start(worker().token(&secret));
+    db.pitwheel().enqueue(&Work { n: 2 }).await?;
+    until("all are done", async || Ok(db.count("select count(*) from pitwheel.job_history").await? == 3)).await?;
+    running.stop().await?;
+    let refused = worker().token("wrong").run(std::future::pending()).await;
+    assert!(matches!(refused, Err(pitwheel::Error::Invalid(_))), "no use in trying again: {refused:?}");
     node.stop().await
 }
 

@@ -4,7 +4,9 @@ Needs `pitwheel serve` at PITWHEEL_SERVER (host:port), on the database of PITWHE
 """
 
 import asyncio
+import json
 import os
+import urllib.request
 import uuid
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
@@ -179,6 +181,56 @@ async def what_a_shutdown_releases_is_run_by_the_next_worker(client: Client, que
         job = await _finished(client, job_id)
 
     assert (job.state, job.result) == ("done", 1), "the attempt that was released is not counted"
+
+
+def _call(method: str, path: str, body: Any = None) -> Any:
+    request = urllib.request.Request(
+        f"http://{SERVER}/api/v1/{path}", None if body is None else json.dumps(body).encode(), method=method
+    )
+    request.add_header("content-type", "application/json")
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+        return json.load(answer)
+
+
+async def a_token_opens_the_door_and_a_wrong_one_does_not(queue: str) -> None:
+    made = await asyncio.to_thread(_call, "POST", "tokens", {"name": queue, "role": "worker"})
+
+    async with Client(SERVER, token=made["secret"]) as client:
+        assert (await client.enqueue("greet", queue=queue)).is_new
+        with pytest.raises(Exception, match="role worker"):
+            await client.cancel(1)
+    worker = Worker(SERVER, queues=[queue], token="wrong")
+
+    @worker.handler("greet")
+    async def greet(payload: Any, context: Context) -> None:
+        pass
+
+    with pytest.raises(Exception, match="not known"):
+        await asyncio.wait_for(worker.run(), PATIENCE)
+
+
+async def a_worker_that_is_told_to_drain_finishes_and_ends(client: Client, queue: str) -> None:
+    started, go = asyncio.Event(), asyncio.Event()
+    worker = Worker(SERVER, queues=[queue], grace=0, name=queue)
+
+    @worker.handler("long")
+    async def long(payload: Any, context: Context) -> str | None:
+        started.set()
+        await go.wait()
+        return context.traceparent
+
+    trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    job_id = (await client.enqueue("long", queue=queue, metadata={"traceparent": trace})).id
+    run = asyncio.create_task(worker.run())
+    await asyncio.wait_for(started.wait(), PATIENCE)
+    workers = (await asyncio.to_thread(_call, "GET", "workers?limit=1000"))["workers"]
+    (own,) = [line for line in workers if line["name"] == queue]
+    await asyncio.to_thread(_call, "POST", f"workers/{own['id']}/drain")
+    asyncio.get_running_loop().call_later(1, go.set)
+    await asyncio.wait_for(run, PATIENCE)
+
+    job = await _finished(client, job_id)
+    assert (job.state, job.result) == ("done", trace)
 
 
 async def each_of_many_jobs_runs(client: Client, queue: str) -> None:

@@ -15,12 +15,11 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
-use tonic::transport::Channel;
 
 use super::{Stats, Worker};
 use crate::claim::Claimed;
 use crate::claimer::Trouble;
-use crate::door::{Door, Server};
+use crate::door::{Client, Door, Server};
 use crate::error::Error;
 use crate::handler::{Context, Handler, Handlers};
 use crate::job::History;
@@ -68,6 +67,8 @@ struct State {
     held: HashMap<Claim, Held>,
     results: Vec<v1::Result>,
     heartbeat_every: Option<Duration>,
+    /// Why there is no use in going on.
+    problem: Option<Error>,
 }
 
 struct Held {
@@ -127,6 +128,9 @@ pub(super) async fn run(
             () = remote.closed.cancelled() => {}
         }
     });
+    if let Some(problem) = remote.state().problem.take() {
+        return Err(problem);
+    }
     // Nothing is left: the server need not wait for our leases to run out.
     if let Err(error) = remote.beat().await {
         tracing::warn!(%error, worker = remote.name, "could not sign off; the leases will run out");
@@ -147,6 +151,9 @@ async fn streaming(remote: &Arc<Remote>, queue: &str, slots: usize) {
             () = remote.stop.cancelled() => break,
         };
         if let Err(status) = ended {
+            if remote.is_hopeless(&status) {
+                return remote.give_up(&status);
+            }
             tracing::warn!(error = %status.message(), worker = remote.name, queue, "the stream ended, will open another");
         }
         trouble.wait(&remote.stop).await;
@@ -172,8 +179,20 @@ impl Remote {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn client(&self) -> WorkerServiceClient<Channel> {
+    fn client(&self) -> WorkerServiceClient<Client> {
         self.server.workers()
+    }
+
+    /// A first stream that is refused like this will be refused every time.
+    fn is_hopeless(&self, status: &tonic::Status) -> bool {
+        let codes = [Code::InvalidArgument, Code::PermissionDenied, Code::Unauthenticated];
+        codes.contains(&status.code()) && self.state().heartbeat_every.is_none()
+    }
+
+    fn give_up(&self, status: &tonic::Status) {
+        let problem = Error::Invalid(format!("the server refuses this worker: {}", status.message()));
+        self.state().problem.get_or_insert(problem);
+        self.stop.cancel();
     }
 
     async fn stream(

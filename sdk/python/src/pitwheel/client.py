@@ -15,7 +15,7 @@ from ._proto import pitwheel_pb2 as pb
 from ._proto.pitwheel_pb2_grpc import JobServiceStub
 from .channel import BATCH_BYTES_MAX, Tls, open_channel, token_metadata
 from .json_text import to_json
-from .span import Span, to_duration, to_timedelta, with_zone
+from .span import Span, to_duration, with_zone
 
 # As many as the server takes in one request.
 ENQUEUE_MAX = 500
@@ -190,14 +190,12 @@ def _batches(jobs: list[pb.NewJob]) -> Iterator[list[pb.NewJob]]:
 def _to_proto(job: NewJob) -> pb.NewJob:
     if job.run_at is not None and job.delay is not None:
         raise ValueError("run_at and delay are both given: give one")
-    run_at = job.run_at
-    if job.delay is not None:
-        run_at = datetime.now(timezone.utc) + to_timedelta(job.delay)
     return pb.NewJob(
         kind=job.kind,
         payload=to_json({} if job.payload is None else job.payload),
         queue=job.queue,
-        run_at=None if run_at is None else _to_timestamp(run_at),
+        run_at=None if job.run_at is None else _to_timestamp(job.run_at),
+        delay=None if job.delay is None else to_duration(job.delay),
         priority=job.priority,
         max_attempts=job.max_attempts,
         timeout=None if job.timeout is None else to_duration(job.timeout),

@@ -26,6 +26,8 @@ class Context:
         "kind",
         "max_attempts",
         "queue",
+        "traceparent",
+        "tracestate",
     )
 
     def __init__(self, assignment: pb.Assignment) -> None:
@@ -39,6 +41,9 @@ class Context:
         self.attempt: int = assignment.attempt
         self.max_attempts: int = assignment.max_attempts
         self.key: str | None = assignment.key if assignment.HasField("key") else None
+        #: The W3C trace context of whoever enqueued the job.
+        self.traceparent: str | None = assignment.traceparent if assignment.HasField("traceparent") else None
+        self.tracestate: str | None = assignment.tracestate if assignment.HasField("tracestate") else None
         #: Set once somebody asked to cancel the job, or it was given to another worker. What the handler does then
         #: decides: to return still completes the job, to raise leaves it cancelled.
         self.cancelled = asyncio.Event()
