@@ -21,6 +21,8 @@ const POLL_SOON: Duration = Duration::from_millis(2);
 /// When nothing is found: an idle node costs 25 statements a second, and a job that nobody hints at waits 20 ms at the
 /// median.
 const POLL_IDLE: Duration = Duration::from_millis(40);
+/// However many claim on a node, a job that nobody hints at waits no longer.
+const POLL_CROWDED: Duration = Duration::from_secs(1);
 /// How often a job that appeared where claims no longer read is looked for.
 const LOOK_BACK: Duration = Duration::from_secs(1);
 /// A look back that takes long, because a transaction has been open for long, is made rarer: at most this share of the time.
@@ -67,6 +69,10 @@ pub trait Taker: Sync {
     fn alone(&self) -> Option<i64>;
     /// Starts a suspect on the worker that [`Taker::alone`] gave; without one, that worker goes on as before.
     fn start_alone(&self, worker: i64, suspect: Option<Claimed>);
+    /// How many claim like this one on this node, itself included. While they are idle they share one node's polls.
+    fn crowd(&self) -> u32 {
+        1
+    }
     /// How long to claim nothing at all, at first, so that somebody gets to be alone.
     fn patience(&self) -> Duration;
 }
@@ -210,7 +216,8 @@ impl<'a, T: Taker> Claimer<'a, T> {
         metrics::claimed(&jobs, now, begun.elapsed());
         self.taker.unreserve(&room, &jobs);
         self.busy = jobs.len() == room.total;
-        self.poll = if jobs.is_empty() { (self.poll * 2).min(POLL_IDLE) } else { POLL_SOON };
+        let idle = (POLL_IDLE * self.taker.crowd()).min(POLL_CROWDED);
+        self.poll = if jobs.is_empty() { (self.poll * 2).min(idle) } else { POLL_SOON };
         self.next_poll =
             Instant::now() + if std::mem::take(&mut self.hint) { Duration::ZERO } else { self.poll };
         self.taker.start(jobs);

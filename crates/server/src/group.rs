@@ -120,6 +120,10 @@ impl Taker for Feed {
         self.node.release(unsent);
     }
 
+    fn crowd(&self) -> u32 {
+        u32::try_from(self.node.streams().groups()).unwrap_or(u32::MAX)
+    }
+
     /// Only the stream that is let run empty waits; the others go on.
     fn patience(&self) -> Duration {
         Duration::ZERO

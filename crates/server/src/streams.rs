@@ -74,6 +74,10 @@ impl Streams {
         self.open.len()
     }
 
+    pub(crate) fn groups(&self) -> usize {
+        self.groups.len()
+    }
+
     pub(crate) fn of_token(&self, token: i64) -> usize {
         self.open.values().filter(|stream| stream.token == Some(token)).count()
     }

@@ -138,7 +138,8 @@ async fn a_remote_worker_shows_its_token() -> Result<()> {
     let worker = || Worker::remote(&node.url()).queue("default", 2).handle(handler);
     let running = start(worker().token(&secret));
     db.pitwheel().enqueue(&Work { n: 2 }).await?;
-    until("all are done", async || Ok(db.count("select count(*) from pitwheel.job_history").await? == 3)).await?;
+    until("all are done", async || Ok(db.count("select count(*) from pitwheel.job_history").await? == 3))
+        .await?;
     running.stop().await?;
     let refused = worker().token("wrong").run(std::future::pending()).await;
     assert!(matches!(refused, Err(pitwheel::Error::Invalid(_))), "no use in trying again: {refused:?}");

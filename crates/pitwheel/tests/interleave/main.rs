@@ -4,6 +4,7 @@
 //! explorer must find its bad end; one that does not is no proof of the right one either.
 
 mod claim;
+mod control;
 mod enqueue;
 mod migrate;
 mod settle;

@@ -111,7 +111,7 @@ class Core:
             stream.call.cancel()
 
     async def finish(self, grace: float | None, hurry: asyncio.Event) -> None:
-        """Waits until nothing runs, but no longer than the grace time, if there is one; then stops what is left and releases it."""
+        """Waits until nothing runs, no longer than the grace time if there is one; then stops what is left and releases it."""
         while self.waiting:
             self._over(self.waiting.popleft(), released())
         await self._idle(grace, hurry)
