@@ -7,5 +7,10 @@ from (
     cross join unnest(hold.job_ids) as held(id)
     limit 50000
 ) as held
-join pitwheel.job on job.id = held.id and job.holder = held.worker
+cross join lateral (
+    select job.queue, job.claimed_at
+    from pitwheel.job
+    where job.id = held.id and job.holder = held.worker
+    limit 1 -- by its id, one at a time: nothing else costs what is in flight
+) as job
 group by job.queue

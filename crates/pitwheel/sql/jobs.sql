@@ -11,16 +11,26 @@ with live as materialized (
     order by job.id desc
     limit $7
 ),
-running as materialized (
+held as materialized (
+    select held.id, hold.worker
+    from pitwheel.hold
+    cross join unnest(hold.job_ids) as held(id)
+    where held.id < $1
+    order by held.id desc
+    limit $8
+),
+running as (
     select job.id, job.kind, job.queue, 'running' as state,
         job.priority, job.attempt, job.max_attempts, job.key, job.run_at, job.enqueued_at, job.claimed_at,
         null::timestamptz as finished_at, job.progress, job.note
-    from pitwheel.hold
-    cross join unnest(hold.job_ids) as held(id)
-    join pitwheel.job on job.id = held.id and job.holder = hold.worker
-    where held.id < $1
-    order by job.id desc
-    limit $8
+    from held
+    cross join lateral (
+        select job.id, job.kind, job.queue, job.priority, job.attempt, job.max_attempts, job.key, job.run_at,
+            job.enqueued_at, job.claimed_at, job.progress, job.note
+        from pitwheel.job
+        where job.id = held.id and job.holder = held.worker
+        limit 1 -- by its id, one at a time: nothing else costs what is in flight
+    ) as job
 ),
 finished as materialized (
     select history.id, history.kind, history.queue, history.state,
@@ -47,7 +57,7 @@ looked_at as (
     from (
         select min(live.id) as floor from live having count(*) >= $7
         union all
-        select min(running.id) from running having count(*) >= $8
+        select min(held.id) from held having count(*) >= $8
         union all
         select min(finished.id) from finished having count(*) >= $9
         union all

@@ -16,7 +16,7 @@ select known.queue as name, queue.paused_at, everything.paused_at as all_paused_
     counted.waiting, counted.running, counted.later, counted.oldest_due_at,
     counted.waiting + counted.running + counted.later >= share.rows as capped
 from known
-cross join (select $1 / greatest(count(*), 1) + 100 as rows from known) as share
+cross join (select $1 / greatest(count(*), 1) + 10 as rows from known) as share
 left join pitwheel.queue on queue.name = known.queue
 left join pitwheel.queue as everything on everything.name = '*'
 left join lateral (
@@ -28,6 +28,7 @@ left join lateral (
         select job.holder, job.run_at
         from pitwheel.job
         where job.queue = known.queue
+        order by job.queue, job.priority, job.run_at, job.id -- by job_due: a scan of the table could be one of all of it
         limit share.rows
     ) as seen
 ) as counted on true

@@ -18,7 +18,9 @@ cross join lateral (
         select
         from pitwheel.hold
         cross join unnest(hold.job_ids) as held(id)
-        join pitwheel.job on job.id = held.id and job.holder = page.id
+        cross join lateral (
+            select from pitwheel.job where job.id = held.id and job.holder = page.id limit 1
+        ) as job
         where hold.worker = page.id
         limit 1000
     ) as counted

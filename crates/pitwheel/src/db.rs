@@ -81,9 +81,6 @@ impl Sql for Session {
 
 impl Session {
     async fn prepared(&self, sql: &str, types: &[Type]) -> Result<Statement, Error> {
-        if self.connection.statement_cache.size() == 0 {
-            self.connection.batch_execute(PLANS).await?;
-        }
         Ok(self.connection.prepare_typed_cached(sql, types).await?)
     }
 }
@@ -143,6 +140,11 @@ impl Pool {
     pub async fn get(&self) -> Result<Session, Error> {
         let connection = self.pool.get().await?;
         let direct = *self.direct.get_or_try_init(|| is_direct(&self.config, &connection)).await?;
+        if direct && connection.statement_cache.size() == 0 {
+            connection.batch_execute(PLANS).await?;
+            // So that this is done once.
+            connection.prepare_cached("select").await?;
+        }
         Ok(Session { connection, direct })
     }
 

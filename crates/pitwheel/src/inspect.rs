@@ -13,9 +13,9 @@ use crate::job::{check_key, check_name};
 /// Rows per page at the most.
 const PAGE_MAX: usize = 1000;
 /// Counts stop here, all queues together: people need to know that it is many, not how many.
-const COUNT_MAX: i64 = 50_000;
+const COUNT_MAX: i64 = 10_000;
 /// How many rows a page with a filter looks at before it says where to go on.
-const WINDOW: i64 = 20_000;
+const WINDOW: i64 = 10_000;
 
 /// Where a job stands. Being due is a time, not a state: see `run_at`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -240,7 +240,7 @@ pub struct AuditEntry {
     pub job_ids: Option<Vec<i64>>,
 }
 
-/// A queue and what is in it. Counts stop at 50,000 jobs looked at, shared by all queues.
+/// A queue and what is in it. Counts stop at 10,000 jobs looked at, shared by all queues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueSummary {
     /// Its name.

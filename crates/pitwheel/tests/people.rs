@@ -92,7 +92,7 @@ async fn a_page_of_a_filter_that_matches_little_ends_and_says_where_to_go_on() -
         .batch_execute(
             "insert into pitwheel.job (run_at, enqueued_at, max_attempts, priority, queue, kind, payload)
         select now(), now(), 1, 0, 'default', case when n = 1 then 'rare' else 'common' end, '{}'
-        from generate_series(1, 45000) as n",
+        from generate_series(1, 25000) as n",
         )
         .await?;
     let mut filter = Filter { kind: Some("rare".into()), ..Filter::default() };

@@ -97,7 +97,7 @@ fn queue_gauges(text: &mut String, queues: &[QueueSummary], running: &[InFlight]
             |state: &str, jobs: i64| (labels(&[("queue", &queue.name), ("state", state)]), jobs as f64);
         [count("waiting", queue.waiting), count("running", queue.running), count("later", queue.later)]
     });
-    gauge(text, "pitwheel_jobs", "Live jobs, counted up to 50,000 in all.", states);
+    gauge(text, "pitwheel_jobs", "Live jobs, counted up to 10,000 in all.", states);
     let now = std::time::SystemTime::now();
     let age = |queue: &QueueSummary| {
         let since = queue.oldest_due_at.and_then(|at| now.duration_since(at).ok());

@@ -18,7 +18,7 @@ pub(crate) struct Queues {
     queues: Vec<Queue>,
 }
 
-/// Lists the queues that have live jobs or are paused. Counts stop at 50,000 jobs, shared by all queues.
+/// Lists the queues that have live jobs or are paused. Counts stop at 10,000 jobs, shared by all queues.
 #[utoipa::path(get, path = "/queues", tag = "queues", responses((status = 200, body = Queues), Answer))]
 pub(crate) async fn list(State(pitwheel): State<Pitwheel>, caller: Caller) -> Result<Json<Queues>, Problem> {
     caller.must(Need::See)?;
