@@ -1,5 +1,5 @@
--- wanted_stopped.sql: the jobs this worker runs that somebody asked to cancel. Leans on job_cancel, which holds no others.
-select job.id, job.fence
+-- wanted_stopped.sql: the jobs these workers run that somebody asked to cancel. Leans on job_cancel, which holds no others.
+select job.holder, job.id, job.fence
 from pitwheel.job
 where job.cancel_requested_at is not null
-  and job.holder = $1
+  and job.holder = any($1::bigint[])

@@ -74,10 +74,11 @@ pub async fn retire(client: &Client, worker: i64) -> Result<(), Error> {
     Ok(())
 }
 
-/// The running jobs of this worker that somebody asked to cancel.
-pub async fn wanted_stopped(client: &Client, worker: i64) -> Result<Vec<Claim>, Error> {
-    let rows = db::query(client, include_str!("../sql/wanted_stopped.sql"), &[(&worker, Type::INT8)]).await?;
-    Ok(rows.iter().map(|row| Claim { id: row.get(0), fence: row.get(1) }).collect())
+/// The running jobs of these workers that somebody asked to cancel, and whose they are.
+pub async fn wanted_stopped(client: &Client, workers: &[i64]) -> Result<Vec<(i64, Claim)>, Error> {
+    let params: db::Params = &[(&workers, Type::INT8_ARRAY)];
+    let rows = db::query(client, include_str!("../sql/wanted_stopped.sql"), params).await?;
+    Ok(rows.iter().map(|row| (row.get(0), Claim { id: row.get(1), fence: row.get(2) })).collect())
 }
 
 /// Writes how far jobs are; what is lost is left alone.

@@ -6,7 +6,7 @@ use pitwheel_proto::v1::job_service_server::JobService;
 use tonic::{Request, Response, Status};
 
 use crate::access::{Need, caller, trace_of};
-use crate::{convert, limits};
+use crate::{convert, limits, traces};
 
 pub(crate) struct Jobs {
     pitwheel: Pitwheel,
@@ -29,11 +29,8 @@ impl JobService for Jobs {
         let jobs = request.into_inner().jobs;
         limits::enqueue(jobs.len())?;
         let jobs = jobs.into_iter().map(convert::new_job).collect::<Result<Vec<NewJob>, _>>()?;
-        let jobs = jobs.into_iter().map(|job| match &trace {
-            Some(trace) => job.trace(trace),
-            None => job,
-        });
-        let enqueued = self.pitwheel.enqueue_many(jobs).await.map_err(|error| convert::status(&error))?;
+        let enqueued =
+            traces::enqueue(&self.pitwheel, jobs, trace).await.map_err(|error| convert::status(&error))?;
         let jobs = enqueued.into_iter().map(|job| v1::Enqueued { job_id: job.id, is_new: job.is_new });
         Ok(Response::new(v1::EnqueueResponse { jobs: jobs.collect() }))
     }

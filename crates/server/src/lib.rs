@@ -19,6 +19,7 @@ mod node;
 mod reports;
 mod streams;
 mod tls;
+mod traces;
 mod watch;
 mod worker_service;
 
@@ -61,6 +62,8 @@ pub struct Options {
     pub require_tokens: bool,
     /// Certificates, for TLS.
     pub tls: Option<Tls>,
+    /// Make spans, for the OpenTelemetry provider that this process has set.
+    pub traces: bool,
 }
 
 impl Default for Options {
@@ -70,6 +73,7 @@ impl Default for Options {
             keep_history: Duration::from_secs(7 * 24 * 3600),
             require_tokens: false,
             tls: None,
+            traces: false,
         }
     }
 }
@@ -122,6 +126,9 @@ pub async fn run(
         tracing::warn!(
             "tokens and payloads travel in the clear: give a certificate, or put a proxy before this"
         );
+    }
+    if options.traces {
+        traces::enable();
     }
     let node = Node::start(pitwheel.clone(), options, access.clone())?;
     let routes = routes(&pitwheel, &node, access).await?;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use pitwheel::engine::{
     Ears, Ending, Pool, Registration, Settlement, Trouble, held, listen, living, pool_of, register, sweep,
+    wanted_stopped,
 };
 use pitwheel::{Claim, Error, Pitwheel};
 use tokio::sync::{Notify, mpsc};
@@ -43,6 +44,8 @@ pub(crate) struct Node {
     pitwheel: Pitwheel,
     name: String,
     streams: Mutex<Streams>,
+    /// Somebody may want a running job stopped.
+    cancel: Arc<Notify>,
     /// Ends when no more shall be claimed.
     stop: CancellationToken,
     /// Claims, and what gives back what they brought too late.
@@ -70,6 +73,7 @@ impl Node {
             pitwheel,
             name: format!("node {}", std::process::id()),
             streams: Mutex::default(),
+            cancel: Arc::default(),
             stop: CancellationToken::new(),
             claims: TaskTracker::new(),
             end: CancellationToken::new(),
@@ -78,6 +82,7 @@ impl Node {
         node.loops.spawn(reports::run(node.clone(), report_queue));
         node.spawn(beats::run(node.clone(), beat_queue));
         node.spawn(listening(node.clone()));
+        node.spawn(cancelling(node.clone()));
         node.spawn(sweeping(node.clone()));
         node.spawn(reconciling(node.clone()));
         node.spawn(upkeep());
@@ -183,9 +188,22 @@ impl Node {
 async fn listening(node: Arc<Node>) {
     let ears = {
         let node = node.clone();
-        Ears { due: Box::new(move |queue| node.streams().wake(queue)), cancel: Arc::new(Notify::new()) }
+        let cancel = node.cancel.clone();
+        Ears { due: Box::new(move |queue| node.streams().wake(queue)), cancel }
     };
     listen(&node.pool, ears).await;
+}
+
+/// Passes cancels on at once, when somebody hints at them; heartbeats do in any case.
+async fn cancelling(node: Arc<Node>) {
+    loop {
+        node.cancel.notified().await;
+        let workers = node.streams().workers();
+        match node.pool.run(async |client| wanted_stopped(&client, &workers).await).await {
+            Ok(wanted) => node.streams().cancel(wanted),
+            Err(error) => tracing::warn!(%error, "cannot see what shall be cancelled; heartbeats will"),
+        }
+    }
 }
 
 /// Declares dead who was silent for too long, gives back what they held, and prunes.

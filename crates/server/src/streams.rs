@@ -2,14 +2,15 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use pitwheel::engine::{Ask, CLAIM_MAX, Claimed, Hold, Place, Reserved, Settlement};
-use pitwheel::{Claim, Settled, metrics};
+use pitwheel::engine::{Ask, CLAIM_MAX, Claimed, Ending, Hold, Place, Reserved, Settlement};
+use pitwheel::{Claim, Settled, TraceContext, metrics};
 use pitwheel_proto::v1;
 use tokio::sync::mpsc;
 
 use crate::group::Group;
+use crate::traces;
 
 /// A claim is dealt to this many streams, or to as many as it takes to have room for all of it: few, so that a message carries
 /// a good many jobs, and enough that few jobs are spread.
@@ -62,6 +63,7 @@ struct Out {
     queue: Arc<str>,
     kind: Arc<str>,
     sent: Instant,
+    trace: Option<TraceContext>,
 }
 
 struct HoldCount {
@@ -224,6 +226,7 @@ impl Streams {
                 queue: job.queue.clone(),
                 kind: job.kind.clone(),
                 sent,
+                trace: TraceContext::of(job.metadata.as_deref()),
             };
             self.holds.entry(job.hold).or_insert(HoldCount { worker: job.holder, left: 0 }).left += 1;
             self.out.insert(job.claim.id, out);
@@ -238,6 +241,21 @@ impl Streams {
         unsent
     }
 
+    /// The workers whose streams are open here.
+    pub(crate) fn workers(&self) -> Vec<i64> {
+        self.open.keys().copied().collect()
+    }
+
+    /// Tells workers that somebody wants these stopped.
+    pub(crate) fn cancel(&self, wanted: Vec<(i64, Claim)>) {
+        for same in wanted.chunk_by(|one, other| one.0 == other.0) {
+            let Some(stream) = self.open.get(&same[0].0) else { continue };
+            let claims = same.iter().map(|(_, claim)| crate::convert::claim_message(*claim)).collect();
+            let event = v1::stream_jobs_response::Event::Cancels(v1::Cancels { claims });
+            let _ = stream.messages.send(v1::StreamJobsResponse { event: Some(event) });
+        }
+    }
+
     /// Where the row of a claim that was sent from here stood.
     pub(crate) fn place(&self, claim: Claim) -> Option<Place> {
         self.ours(claim).map(|out| out.place)
@@ -247,7 +265,16 @@ impl Streams {
     pub(crate) fn count(&self, endings: &[Settlement], settled: &[Settled]) {
         for (ending, settled) in endings.iter().zip(settled) {
             if let Some(out) = self.ours(ending.claim).filter(|_| *settled == Settled::Written) {
-                metrics::ended(&out.queue, &out.kind, &ending.ending, out.sent.elapsed());
+                let took = out.sent.elapsed();
+                metrics::ended(&out.queue, &out.kind, &ending.ending, took);
+                if let Some(trace) = &out.trace {
+                    let failed = matches!(
+                        ending.ending,
+                        Ending::Finished { error: Some(_), .. } | Ending::Back { error: Some(_), .. }
+                    );
+                    let job = (ending.claim.id, &*out.queue, &*out.kind);
+                    traces::processed(trace, job, SystemTime::now() - took, failed);
+                }
             }
         }
         metrics::lost(settled.iter().filter(|settled| **settled == Settled::Lost).count() as u64);

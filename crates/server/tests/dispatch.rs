@@ -200,21 +200,30 @@ async fn a_paused_queue_sends_nothing_within_a_second() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_cancel_reaches_the_handler() -> Result<()> {
-    let db = TestDb::new().await?;
-    let node = Node::start(db.pitwheel(), SHORT_LEASE).await?;
-    let id = db.pitwheel().enqueue(work(1)).await?.id;
-    let handler = async |_: Work, context: Context| {
-        context.cancelled().await;
-        Err::<(), _>("stopped")
-    };
-    let running = start(Worker::remote(&node.url()).queue("default", 1).handle(handler));
-    until("it runs", async || Ok(db.state(id).await? == Some(State::Running))).await?;
-    let answer = node.jobs().await?.cancel_job(v1::CancelJobRequest { job_id: id }).await?.into_inner();
-    assert!(!answer.at_once);
-    until("it is cancelled", async || Ok(db.state(id).await? == Some(State::Cancelled))).await?;
-    running.stop().await?;
-    node.stop().await
+async fn a_cancel_reaches_the_handler_at_once_and_with_the_heartbeat_if_no_hint_is_heard() -> Result<()> {
+    // So long that no heartbeat comes in time; so short that one does.
+    for (lease, hinted) in [(20 * LEASE, true), (SHORT_LEASE, false)] {
+        let db = TestDb::new().await?;
+        let node = Node::start(db.pitwheel(), lease).await?;
+        let id = db.pitwheel().enqueue(work(1)).await?.id;
+        let handler = async |_: Work, context: Context| {
+            context.cancelled().await;
+            Err::<(), _>("stopped")
+        };
+        let running = start(Worker::remote(&node.url()).queue("default", 1).handle(handler));
+        until("it runs", async || Ok(db.state(id).await? == Some(State::Running))).await?;
+        if hinted {
+            let cancel = v1::CancelJobRequest { job_id: id };
+            assert!(!node.jobs().await?.cancel_job(cancel).await?.into_inner().at_once);
+        } else {
+            let sql = "update pitwheel.job set cancel_requested_at = now()";
+            db.client().await?.batch_execute(sql).await?;
+        }
+        until("it is cancelled", async || Ok(db.state(id).await? == Some(State::Cancelled))).await?;
+        running.stop().await?;
+        node.stop().await?;
+    }
+    Ok(())
 }
 
 #[tokio::test]

@@ -213,12 +213,9 @@ impl Core {
     }
 
     /// Tells the handlers of these claims that somebody wants them to stop.
-    pub(super) fn request_cancel(&self, wanted: &[Claim]) {
+    pub(super) fn request_cancel(&self, wanted: impl Iterator<Item = Claim>) {
         let table = self.table();
-        wanted
-            .iter()
-            .filter_map(|claim| table.running.get(claim))
-            .for_each(|running| running.context.cancel(true));
+        wanted.filter_map(|claim| table.running.get(&claim)).for_each(|running| running.context.cancel(true));
     }
 
     /// The worker was declared dead and goes on as another. What runs belongs to others now: its handlers are told, and

@@ -66,8 +66,8 @@ async fn beat(core: &Core, next: &mut Instant, every: Duration) -> Result<(), Er
             core.reborn(id);
         }
     }
-    let wanted = core.pool.run(async |client| wanted_stopped(&client, core.id()).await).await?;
-    core.request_cancel(&wanted);
+    let wanted = core.pool.run(async |client| wanted_stopped(&client, &[core.id()]).await).await?;
+    core.request_cancel(wanted.into_iter().map(|(_, claim)| claim));
     forget_emptied(core).await?;
     *next = Instant::now() + every;
     Ok(())

@@ -228,10 +228,12 @@ impl Remote {
                 message = messages.message() => message?,
                 () = declared_dead.cancelled() => return Ok(()),
             };
-            match message.and_then(|message| message.event) {
+            let Some(message) = message else { return Ok(()) };
+            match message.event {
                 Some(Event::Assignments(assignments)) => self.start(worker, assignments.jobs),
-                Some(Event::Welcome(_)) => {}
-                None => return Ok(()),
+                Some(Event::Cancels(cancels)) => self.cancel(cancels.claims),
+                // One that a later server knows of.
+                Some(Event::Welcome(_)) | None => {}
             }
         }
     }
@@ -247,6 +249,16 @@ impl Remote {
             let context = Context::new(self.door.clone(), job, history);
             let task = tokio::spawn(run_one(self.clone(), handler, context.clone())).abort_handle();
             state.held.insert(claim, Held { worker, context, task });
+        }
+    }
+
+    /// Tells handlers that somebody wants them stopped.
+    fn cancel(&self, claims: Vec<v1::Claim>) {
+        let state = self.state();
+        for claim in claims {
+            if let Some(held) = state.held.get(&Claim { id: claim.job_id, fence: claim.fence }) {
+                held.context.cancel(true);
+            }
         }
     }
 
@@ -360,15 +372,11 @@ impl Remote {
             .map(|ended| ended.worker_id)
             .collect();
         let answer = self.client().heartbeat(with_deadline(request)).await?.into_inner();
+        self.cancel(answer.cancelled);
         let mut state = self.state();
         over.iter().for_each(|worker| {
             state.ended.remove(worker);
         });
-        for claim in answer.cancelled {
-            if let Some(held) = state.held.get(&Claim { id: claim.job_id, fence: claim.fence }) {
-                held.context.cancel(true);
-            }
-        }
         if !answer.draining_worker_ids.is_empty() {
             self.stop.cancel();
         }

@@ -16,7 +16,7 @@ use crate::http::Answer;
 use crate::http::extract::{Body, Path, Query};
 use crate::http::problem::Problem;
 use crate::http::views::{JobInFull, JobLine};
-use crate::limits;
+use crate::{limits, traces};
 
 /// Which jobs, and which page of them.
 #[derive(Debug, Default, Deserialize, IntoParams, ToSchema)]
@@ -213,11 +213,7 @@ pub(crate) async fn enqueue(
     let trace = trace_of(&headers);
     limits::enqueue(batch.jobs.len()).map_err(|status| Problem::invalid(status.message()))?;
     let jobs = batch.jobs.into_iter().map(JobToEnqueue::read).collect::<Result<Vec<NewJob>, Problem>>()?;
-    let jobs = jobs.into_iter().map(|job| match &trace {
-        Some(trace) => job.trace(trace),
-        None => job,
-    });
-    let enqueued = pitwheel.enqueue_many(jobs).await?;
+    let enqueued = traces::enqueue(&pitwheel, jobs, trace).await?;
     let jobs = enqueued.into_iter().map(|job| EnqueuedJob { id: job.id, is_new: job.is_new }).collect();
     Ok((StatusCode::CREATED, Json(Enqueued { jobs })))
 }

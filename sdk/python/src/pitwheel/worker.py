@@ -235,6 +235,8 @@ class _Run:
             async for response in call:
                 if response.HasField("welcome"):
                     stream = self._welcome(response.welcome, call)
+                elif response.HasField("cancels"):
+                    self._core.cancel((claim.job_id, claim.fence) for claim in response.cancels.claims)
                 elif stream is not None:
                     self._core.assigned(stream, response.assignments.jobs)
         except asyncio.CancelledError:

@@ -61,12 +61,20 @@ class StreamJobsRequest(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., kinds: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ...) -> None: ...
 
 class StreamJobsResponse(_message.Message):
-    __slots__ = ("welcome", "assignments")
+    __slots__ = ("welcome", "assignments", "cancels")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
+    CANCELS_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     assignments: Assignments
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., assignments: _Optional[_Union[Assignments, _Mapping]] = ...) -> None: ...
+    cancels: Cancels
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., assignments: _Optional[_Union[Assignments, _Mapping]] = ..., cancels: _Optional[_Union[Cancels, _Mapping]] = ...) -> None: ...
+
+class Cancels(_message.Message):
+    __slots__ = ("claims",)
+    CLAIMS_FIELD_NUMBER: _ClassVar[int]
+    claims: _containers.RepeatedCompositeFieldContainer[Claim]
+    def __init__(self, claims: _Optional[_Iterable[_Union[Claim, _Mapping]]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("worker_id", "lease", "heartbeat_every")
