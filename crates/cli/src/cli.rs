@@ -6,10 +6,15 @@ use crate::demo::DemoArgs;
 use crate::demo_worker::DemoWorkerArgs;
 use crate::dev::DevArgs;
 use crate::jobs::JobsCommand;
+use crate::kinds::KindsCommand;
+use crate::log::LogFormat;
 use crate::migrate::MigrateCommand;
 use crate::output::Output;
+use crate::page::PageArgs;
 use crate::queues::QueuesCommand;
 use crate::serve::ServeArgs;
+use crate::tokens::TokensCommand;
+use crate::workers::WorkersCommand;
 
 /// Turns the Postgres you already run into your work engine.
 ///
@@ -34,16 +39,21 @@ pub(crate) struct Cli {
     #[arg(short, long, value_name = "FORMAT", value_enum, global = true, help_heading = "Global options")]
     pub(crate) output: Option<Output>,
 
+    /// Logs on stderr: text, or a JSON object a line [env: PITWHEEL_LOG_FORMAT] [default: text]
+    #[arg(long, value_name = "FORMAT", value_enum, global = true, help_heading = "Global options")]
+    pub(crate) log_format: Option<LogFormat>,
+
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
 const AFTER_HELP: &str = "\
 Settings: a flag wins over the environment, and that over `pitwheel.toml` in the current folder or else \
-`pitwheel/config.toml` in your configuration folder (keys: database_url, output). When nothing names a database, the \
-one that `pitwheel dev` runs is used.
+`pitwheel/config.toml` in your configuration folder (keys: database_url, output, log_format). When nothing names a \
+database, the one that `pitwheel dev` runs is used.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, value or setting, 3 no such job, 5 the schema must be migrated.";
+Exit codes: 0 done, 1 failed, 2 wrong usage, value or setting, 3 no such job, worker or token, 5 the schema must be \
+migrated.";
 
 impl Cli {
     /// What was said, or the help or the error that answers it; that ends the process.
@@ -67,8 +77,8 @@ fn teaching(grammar: Grammar) -> Grammar {
 pub(crate) enum Command {
     /// Run a private Postgres for development, migrated and ready.
     ///
-    /// It runs until Ctrl-C and keeps its data. When a database is named (DATABASE_URL), that one is migrated instead
-    /// and nothing is started.
+    /// It runs until Ctrl-C and keeps its data. When a database is named (DATABASE_URL), that one is
+    /// migrated instead and nothing is started.
     ///
     /// Example:
     ///   pitwheel dev
@@ -82,7 +92,7 @@ pub(crate) enum Command {
     #[command(subcommand, verbatim_doc_comment)]
     Migrate(MigrateCommand),
 
-    /// List, show, enqueue, retry and cancel jobs.
+    /// List, show, enqueue, retry, cancel, delete and reschedule jobs.
     ///
     /// Example:
     ///   pitwheel jobs list --state dead
@@ -96,18 +106,49 @@ pub(crate) enum Command {
     #[command(subcommand, verbatim_doc_comment)]
     Queues(QueuesCommand),
 
-    /// Give jobs to workers in any language, over gRPC.
-    ///
-    /// Any number of these may run beside each other on one database; a worker may use any of them.
+    /// List workers, and tell them to take nothing more, to end, or to go on.
     ///
     /// Example:
-    ///   pitwheel serve --listen 127.0.0.1:7475
+    ///   pitwheel workers list
+    #[command(subcommand, verbatim_doc_comment)]
+    Workers(WorkersCommand),
+
+    /// List kinds, and keep their payloads from those who may only look.
+    ///
+    /// Example:
+    ///   pitwheel kinds list
+    #[command(subcommand, verbatim_doc_comment)]
+    Kinds(KindsCommand),
+
+    /// Make, list and revoke tokens: who may call `pitwheel serve` from other machines.
+    ///
+    /// Example:
+    ///   pitwheel tokens create mailer --role worker
+    #[command(subcommand, verbatim_doc_comment)]
+    Tokens(TokensCommand),
+
+    /// List who changed what, newest first. It is kept for a year.
+    ///
+    /// Example, the last twenty changes:
+    ///   pitwheel audit --limit 20
+    #[command(verbatim_doc_comment)]
+    Audit(PageArgs),
+
+    /// Give jobs to workers in any language, over gRPC, and the rest over HTTP, on one address.
+    ///
+    /// Any number of these may run beside each other on one database; a worker may use any of them.
+    /// If other machines are to reach it, make a token first, and give it a certificate.
+    ///
+    /// Example, for this machine, and for others:
+    ///   pitwheel serve
+    ///   pitwheel tokens create me --role admin
+    ///   pitwheel serve --listen 0.0.0.0:7475 --tls-cert server.pem --tls-key server.key
     #[command(verbatim_doc_comment)]
     Serve(ServeArgs),
 
     /// See the engine survive: 10,000 jobs, two workers, one of them killed half-way.
     ///
-    /// It brings its own Postgres, or uses the database you name; it ends by itself, in about ten seconds.
+    /// It brings its own Postgres, or uses the database you name; it ends by itself, in some seconds.
     ///
     /// Example:
     ///   pitwheel demo

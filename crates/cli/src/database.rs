@@ -1,6 +1,8 @@
 //! Which database a command talks to, and a handle on it.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
 
 use pitwheel::{Options, Pitwheel};
 
@@ -9,6 +11,8 @@ use crate::settings::{Database, Origin, Settings};
 
 /// A command does one thing at a time.
 const CONNECTIONS: usize = 1;
+/// A hundred years: what is meant to be later than that is a mistake of a unit.
+const SPAN_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 
 /// The database of a command: the named one, or else the one that `pitwheel dev` or `pitwheel demo` runs.
 pub(crate) fn find(settings: &Settings) -> Result<Database, Stop> {
@@ -46,12 +50,12 @@ pub(crate) async fn connect_migrated(database: &Database) -> anyhow::Result<Pitw
     Ok(pitwheel)
 }
 
-/// A handle on whatever schema there is.
+/// A handle on whatever schema there is, for somebody at a terminal: the audit log names them.
 pub(crate) async fn connect(database: &Database) -> anyhow::Result<Pitwheel> {
-    connect_with(database, CONNECTIONS).await
+    Ok(connect_with(database, CONNECTIONS).await?.acting_as(&actor()))
 }
 
-/// The same, with connections for more than one thing at a time.
+/// The same, for a process that acts for others and does more than one thing at a time.
 pub(crate) async fn connect_with(database: &Database, connections: usize) -> anyhow::Result<Pitwheel> {
     let mut options = Options::default();
     options.connections = connections;
@@ -64,4 +68,18 @@ pub(crate) async fn connect_with(database: &Database, connections: usize) -> any
         error @ pitwheel::Error::Url(_) => Stop::usage(format!("{error}, from {}", database.origin)).into(),
         error => anyhow::Error::from(error),
     })
+}
+
+/// Whoever is logged in here, as far as this machine says.
+fn actor() -> String {
+    let user = ["USER", "LOGNAME"].into_iter().filter_map(std::env::var_os).find(|name| !name.is_empty());
+    format!("cli {}", user.unwrap_or_else(|| OsString::from("unknown")).to_string_lossy())
+}
+
+/// A time this much later than now, by the clock of the database: the one here may be wrong.
+pub(crate) async fn later(pitwheel: &Pitwheel, span: Duration) -> anyhow::Result<SystemTime> {
+    if span > SPAN_MAX {
+        return Err(Stop::usage("that is more than 100 years away").into());
+    }
+    Ok(pitwheel.now().await? + span)
 }

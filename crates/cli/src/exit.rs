@@ -32,6 +32,10 @@ impl Stop {
         Stop::with(Code::Usage, message)
     }
 
+    pub(crate) fn not_found(message: impl Into<String>) -> Stop {
+        Stop::with(Code::NotFound, message)
+    }
+
     /// Everything has been said; only the code is left to give.
     pub(crate) fn silent(code: Code) -> Stop {
         Stop::with(code, "")
@@ -60,7 +64,7 @@ pub(crate) fn code(ended: anyhow::Result<()>) -> ExitCode {
     }
     let message = format!("{error:#}");
     if !message.is_empty() {
-        output::say(&format!("error: {message}"));
+        output::say_error(&message);
     }
     ExitCode::from(code_of(&error) as u8)
 }

@@ -1,91 +1,27 @@
-//! A job as a line, as a page, and as JSON. The JSON names are a promise.
+//! A job as a line, as a page, and as JSON.
 
 use std::fmt::Write;
 use std::time::SystemTime;
 
 use comfy_table::Color;
 use pitwheel::{JobDetail, JobSummary, State};
-use serde::Serialize;
+use pitwheel_server::views::{self, JobInFull};
 use serde_json::Value;
-use serde_json::value::RawValue;
 
-use crate::json::{pretty, raw};
+use crate::json::pretty;
 use crate::output::{stdout_coloured, visible};
 use crate::table::{Column, render};
-use crate::time::{iso, iso_from, relative};
+use crate::time::{iso_from, parse_moment, relative};
 
-/// A job in a list.
-#[derive(Debug, Serialize)]
-pub(crate) struct InList<'a> {
-    id: i64,
-    kind: &'a str,
-    queue: &'a str,
-    state: &'static str,
-    priority: i16,
-    attempt: i32,
-    max_attempts: i32,
-    key: Option<&'a str>,
-    run_at: String,
-    enqueued_at: String,
-    claimed_at: Option<String>,
-    finished_at: Option<String>,
-    progress: Option<f32>,
-    note: Option<&'a str>,
-}
-
-/// All about one job.
-#[derive(Debug, Serialize)]
-pub(crate) struct InFull<'a> {
-    #[serde(flatten)]
-    summary: InList<'a>,
-    fence: i64,
-    crashes: i16,
-    timeout_ms: Option<i64>,
-    cancel_requested_at: Option<String>,
-    worker: Option<&'a str>,
-    payload: Box<RawValue>,
-    metadata: Option<Box<RawValue>>,
-    result: Option<Box<RawValue>>,
-    errors: Value,
-}
-
-pub(crate) fn in_list(job: &JobSummary) -> InList<'_> {
-    InList {
-        id: job.id,
-        kind: &job.kind,
-        queue: &job.queue,
-        state: job.state.as_str(),
-        priority: job.priority,
-        attempt: job.attempt,
-        max_attempts: job.max_attempts,
-        key: job.key.as_deref(),
-        run_at: iso(job.run_at),
-        enqueued_at: iso(job.enqueued_at),
-        claimed_at: job.claimed_at.map(iso),
-        finished_at: job.finished_at.map(iso),
-        progress: job.progress,
-        note: job.note.as_deref(),
-    }
-}
-
-pub(crate) fn in_full(job: &JobDetail) -> anyhow::Result<InFull<'_>> {
-    let some = |json: &Option<String>, what| json.as_deref().map(|json| raw(json, what)).transpose();
-    Ok(InFull {
-        summary: in_list(&job.summary),
-        fence: job.fence,
-        crashes: job.crashes,
-        timeout_ms: job.timeout_ms,
-        cancel_requested_at: job.cancel_requested_at.map(iso),
-        worker: job.worker.as_deref(),
-        payload: raw(&job.payload, "payload")?,
-        metadata: some(&job.metadata, "metadata")?,
-        result: some(&job.result, "result")?,
-        errors: in_utc(job.errors.clone()),
-    })
+/// All about one job, in JSON.
+pub(crate) fn in_full(job: JobDetail) -> JobInFull {
+    let mut job = JobInFull::new(job, false);
+    in_utc(&mut job.errors);
+    job
 }
 
 /// Postgres writes the times of errors in the zone of whoever wrote them.
-fn in_utc(mut errors: Value) -> Value {
+fn in_utc(errors: &mut Value) {
     for error in errors.as_array_mut().into_iter().flatten() {
         if let Some(at) = error.get_mut("at")
             && let Some(utc) = at.as_str().and_then(iso_from)
@@ -93,7 +29,6 @@ fn in_utc(mut errors: Value) -> Value {
             *at = Value::String(utc);
         }
     }
-    errors
 }
 
 /// Jobs, a line each.
@@ -146,7 +81,7 @@ fn progress(job: &JobSummary) -> String {
 /// One job, a page for people.
 pub(crate) fn page(job: &JobDetail, now: SystemTime) -> String {
     let summary = &job.summary;
-    let time = |time: SystemTime| format!("{}  ({})", iso(time), relative(time, now));
+    let time = |time: SystemTime| format!("{}  ({})", views::time(time), relative(time, now));
     let attempts = format!("{} of {}", summary.attempt, summary.max_attempts);
     let crashes = format!("{}, its worker died under it", job.crashes);
     let progress = Some(progress(summary)).filter(|words| !words.is_empty());
@@ -197,8 +132,8 @@ fn failures(text: &mut String, errors: &Value, now: SystemTime) {
     }
     for error in errors {
         let word = |name: &str| visible(error[name].as_str().unwrap_or("?"));
-        let at = error["at"].as_str().and_then(|at| crate::time::parse_moment(at).ok());
-        let at = at.map_or_else(|| word("at"), |at| format!("{}  ({})", iso(at), relative(at, now)));
+        let at = error["at"].as_str().and_then(|at| parse_moment(at).ok());
+        let at = at.map_or_else(|| word("at"), |at| format!("{}  ({})", views::time(at), relative(at, now)));
         let (attempt, cause, worker) = (error["attempt"].to_string(), word("cause"), word("worker"));
         push(text, format_args!("  {attempt:>3}  {cause:<8} {at}  on {worker}\n"));
         for line in error["message"].as_str().unwrap_or_default().lines() {

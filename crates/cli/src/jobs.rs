@@ -1,24 +1,22 @@
-//! `pitwheel jobs`: list, show, enqueue, retry, cancel.
+//! `pitwheel jobs`: list, show, enqueue, retry, cancel, delete, reschedule.
 
-use std::io::Read;
-use std::time::{Duration, SystemTime};
+mod change;
+mod enqueue;
 
-use anyhow::Context;
+use std::time::SystemTime;
+
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use pitwheel::{Cancelled, Filter, JobPage, NewJob, Pitwheel, State};
-use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use pitwheel::{Filter, JobPage, State};
+use pitwheel_server::views::JobLine;
 
 use crate::database;
-use crate::exit::{Code, Stop, engine_code};
 use crate::job_view;
 use crate::output::{print, print_json, say};
+use crate::page::{PageArgs, say_next};
 use crate::settings::Settings;
-use crate::time::{parse_moment, parse_span};
-
-/// More on standard input is not read: a payload is at most a quarter of this.
-const STDIN_MAX: u64 = 1024 * 1024;
+use change::{RescheduleArgs, Verb, Which};
+use enqueue::EnqueueArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobsCommand {
@@ -53,117 +51,99 @@ pub(crate) enum JobsCommand {
 
     /// Let dead or cancelled jobs live again, due now, with all their attempts before them.
     ///
-    /// Example:
+    /// Example, two jobs, and all dead ones of a queue; `jobs list` takes the same filter:
     ///   pitwheel jobs retry 42 43
+    ///   pitwheel jobs retry --state dead --queue mail
     #[command(verbatim_doc_comment)]
-    Retry(Ids),
+    Retry(Which),
 
     /// Cancel jobs: at once when they wait, by asking their handler when they run.
     ///
-    /// Example:
+    /// Example, one job, and all waiting ones of a kind:
     ///   pitwheel jobs cancel 42
+    ///   pitwheel jobs cancel --state waiting --kind newsletter
     #[command(verbatim_doc_comment)]
-    Cancel(Ids),
+    Cancel(Which),
+
+    /// Forget waiting or finished jobs for good; those that run must be cancelled first.
+    ///
+    /// Example, one job, and all dead ones of a kind:
+    ///   pitwheel jobs delete 42
+    ///   pitwheel jobs delete --state dead --kind newsletter
+    #[command(verbatim_doc_comment)]
+    Delete(Which),
+
+    /// Let waiting jobs be due at another time: now, unless you say when.
+    ///
+    /// Example, now, in an hour, and all waiting ones of a queue at a given time:
+    ///   pitwheel jobs reschedule 42
+    ///   pitwheel jobs reschedule 42 --in 1h
+    ///   pitwheel jobs reschedule --state waiting --queue mail --at 2030-01-31T08:00:00Z
+    #[command(verbatim_doc_comment)]
+    Reschedule(RescheduleArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Only finished jobs: done, dead or cancelled
+    #[arg(long, conflicts_with = "state")]
+    finished: bool,
+    #[command(flatten)]
+    page: PageArgs,
+}
+
+/// What jobs have in common.
+#[derive(Debug, Args)]
+struct FilterArgs {
     /// Only this queue
     #[arg(long)]
     queue: Option<String>,
     /// Only this kind
     #[arg(long)]
     kind: Option<String>,
+    /// Only this key
+    #[arg(long)]
+    key: Option<String>,
     /// Only this state
     #[arg(long, value_parser = PossibleValuesParser::new(State::ALL.map(State::as_str)).try_map(|word| word.parse::<State>()))]
     state: Option<State>,
-    /// Only ids below this one: the last id of the page before
-    #[arg(long, value_name = "ID")]
-    before: Option<i64>,
-    /// How many, at most 1000
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
-    limit: u32,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct EnqueueArgs {
-    /// The name that picks the handler
-    kind: String,
-    /// JSON, or - to read it from standard input
-    #[arg(default_value = "{}", allow_negative_numbers = true)]
-    payload: String,
-    /// The queue it waits in
-    #[arg(long, default_value = "default")]
-    queue: String,
-    /// -9 to 9, higher first
-    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
-    priority: i16,
-    /// Its identity: while a job of this kind with this key is live, that one is given back
-    #[arg(long)]
-    key: Option<String>,
-    /// Not before this much later, as 30s, 10m, 2h or 1d
-    #[arg(long, value_name = "SPAN", value_parser = parse_span, conflicts_with = "run_at")]
-    delay: Option<Duration>,
-    /// Not before this time, as 2030-01-31T08:00:00Z
-    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
-    run_at: Option<SystemTime>,
-    /// How often it may be attempted before it is buried
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    max_attempts: u32,
-    /// How long one attempt may take
-    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
-    timeout: Option<Duration>,
-    /// JSON about the job that is not its payload
-    #[arg(long, value_name = "JSON")]
-    metadata: Option<String>,
-}
+impl FilterArgs {
+    fn is_empty(&self) -> bool {
+        self.queue.is_none() && self.kind.is_none() && self.key.is_none() && self.state.is_none()
+    }
 
-#[derive(Debug, Args)]
-pub(crate) struct Ids {
-    /// The jobs
-    #[arg(value_name = "ID", required = true, value_parser = clap::value_parser!(i64).range(1..))]
-    ids: Vec<i64>,
+    fn filter(self) -> Filter {
+        let FilterArgs { queue, kind, key, state } = self;
+        Filter { queue, kind, key, state, ..Filter::default() }
+    }
 }
 
 pub(crate) async fn run(command: JobsCommand, settings: &Settings) -> anyhow::Result<()> {
-    let pitwheel = database::open(settings).await?;
     match command {
-        JobsCommand::List(args) => list(&pitwheel, args, settings).await,
-        JobsCommand::Show { id } => show(&pitwheel, id, settings).await,
-        JobsCommand::Enqueue(args) => enqueue(&pitwheel, args, settings).await,
-        JobsCommand::Retry(jobs) => {
-            each(&jobs.ids, settings, async |id| {
-                pitwheel.retry(id).await?;
-                Ok(("retried", format!("job {id} waits again, due now")))
-            })
-            .await
-        }
-        JobsCommand::Cancel(jobs) => {
-            each(&jobs.ids, settings, async |id| {
-                Ok(match pitwheel.cancel(id).await? {
-                    Cancelled::AtOnce => ("cancelled", format!("job {id} is cancelled")),
-                    Cancelled::Requested => {
-                        ("requested", format!("job {id} runs; its handler is asked to stop"))
-                    }
-                })
-            })
-            .await
+        JobsCommand::List(args) => list(args, settings).await,
+        JobsCommand::Show { id } => show(id, settings).await,
+        JobsCommand::Enqueue(args) => enqueue::run(args, settings).await,
+        JobsCommand::Retry(which) => change::run(Verb::Retry, which, settings).await,
+        JobsCommand::Cancel(which) => change::run(Verb::Cancel, which, settings).await,
+        JobsCommand::Delete(which) => change::run(Verb::Delete, which, settings).await,
+        JobsCommand::Reschedule(args) => {
+            let (which, when) = args.split();
+            change::run(Verb::Reschedule(when), which, settings).await
         }
     }
 }
 
-async fn list(pitwheel: &Pitwheel, args: ListArgs, settings: &Settings) -> anyhow::Result<()> {
-    let limit = args.limit as usize;
-    let filtered =
-        args.queue.is_some() || args.kind.is_some() || args.state.is_some() || args.before.is_some();
-    let filter = Filter {
-        queue: args.queue,
-        kind: args.kind,
-        state: args.state,
-        before: args.before,
-        limit,
-        ..Filter::default()
-    };
+async fn list(args: ListArgs, settings: &Settings) -> anyhow::Result<()> {
+    let pitwheel = database::open(settings).await?;
+    let filtered = !args.filter.is_empty() || args.finished || args.page.before.is_some();
+    let mut filter = args.filter.filter();
+    filter.finished = args.finished;
+    filter.before = args.page.before;
+    filter.limit = args.page.limit();
     let JobPage { jobs, next } = pitwheel.jobs(&filter).await?;
     if jobs.is_empty() && next.is_none() {
         say(if filtered {
@@ -173,124 +153,22 @@ async fn list(pitwheel: &Pitwheel, args: ListArgs, settings: &Settings) -> anyho
         });
     }
     if settings.json() {
-        return print_json(&jobs.iter().map(job_view::in_list).collect::<Vec<_>>());
-    }
-    if !jobs.is_empty() {
+        print_json(&jobs.into_iter().map(JobLine::from).collect::<Vec<_>>())?;
+    } else if !jobs.is_empty() {
         print(&job_view::table(&jobs, SystemTime::now()))?;
     }
-    if let Some(next) = next {
-        say(&format!("there may be more: add `--before {next}` for the next page"));
-    }
+    say_next(next);
     Ok(())
 }
 
-async fn show(pitwheel: &Pitwheel, id: i64, settings: &Settings) -> anyhow::Result<()> {
-    let job = pitwheel.job(id).await?;
+async fn show(id: i64, settings: &Settings) -> anyhow::Result<()> {
+    let job = database::open(settings).await?.job(id).await?;
     if settings.json() {
-        return print_json(&job_view::in_full(&job)?);
+        return print_json(&job_view::in_full(job));
     }
     print(&job_view::page(&job, SystemTime::now()))?;
     if let Some(hint) = job_view::hint(&job.summary) {
         say(&format!("\n{hint}"));
     }
     Ok(())
-}
-
-async fn enqueue(pitwheel: &Pitwheel, args: EnqueueArgs, settings: &Settings) -> anyhow::Result<()> {
-    let enqueued = pitwheel.enqueue(new_job(args)?).await?;
-    if settings.json() {
-        return print_json(&json!({ "id": enqueued.id, "is_new": enqueued.is_new }));
-    }
-    print(&enqueued.id.to_string())?;
-    if enqueued.is_new {
-        say(&format!("enqueued; `pitwheel jobs show {}` tells how it fares", enqueued.id));
-    } else {
-        say("a live job of this kind has the key already: this is that one, nothing was enqueued");
-    }
-    Ok(())
-}
-
-fn new_job(args: EnqueueArgs) -> anyhow::Result<NewJob> {
-    let payload = if args.payload == "-" { stdin()? } else { args.payload };
-    let payload = given_json("payload", &payload)?;
-    let mut job = NewJob::raw(args.kind, payload.get())
-        .queue(args.queue)
-        .priority(args.priority)
-        .max_attempts(args.max_attempts);
-    if let Some(key) = args.key {
-        job = job.key(key);
-    }
-    if let Some(delay) = args.delay {
-        job = job.delay(delay);
-    }
-    if let Some(run_at) = args.run_at {
-        job = job.run_at(run_at);
-    }
-    if let Some(timeout) = args.timeout {
-        job = job.timeout(timeout);
-    }
-    if let Some(metadata) = args.metadata {
-        job = job.metadata(&given_json("metadata", &metadata)?);
-    }
-    Ok(job)
-}
-
-/// JSON that somebody typed, byte for byte. The engine would refuse what is not; a shell's quotes are our matter.
-fn given_json(what: &str, text: &str) -> Result<Box<RawValue>, Stop> {
-    RawValue::from_string(text.trim().to_owned()).map_err(|error| {
-        Stop::usage(format!(
-            "{what} is not JSON: {error}; give it in single quotes, as '{{\"name\":\"Ada\"}}'"
-        ))
-    })
-}
-
-fn stdin() -> anyhow::Result<String> {
-    let mut bytes = Vec::new();
-    std::io::stdin().take(STDIN_MAX + 1).read_to_end(&mut bytes).context("standard input cannot be read")?;
-    if bytes.len() as u64 > STDIN_MAX {
-        return Err(Stop::usage(format!(
-            "payload has more than {STDIN_MAX} bytes: store it elsewhere and enqueue a reference"
-        ))
-        .into());
-    }
-    let text = String::from_utf8(bytes);
-    Ok(text.map_err(|_| Stop::usage("payload on standard input is not UTF-8"))?)
-}
-
-/// Does something to each job and goes on to the next when one cannot be had; the first such decides the exit code.
-async fn each(
-    ids: &[i64],
-    settings: &Settings,
-    act: impl AsyncFn(i64) -> Result<(&'static str, String), pitwheel::Error>,
-) -> anyhow::Result<()> {
-    let mut outcomes: Vec<Value> = Vec::new();
-    let mut failed: Option<Code> = None;
-    let mut fatal = None;
-    for &id in ids {
-        match act(id).await {
-            Ok((outcome, words)) => {
-                outcomes.push(json!({ "id": id, "outcome": outcome }));
-                if !settings.json() {
-                    say(&words);
-                }
-            }
-            Err(error @ (pitwheel::Error::NotFound(..) | pitwheel::Error::KeyTaken(_))) => {
-                outcomes.push(json!({ "id": id, "outcome": error.code() }));
-                say(&format!("error: {error}"));
-                failed.get_or_insert(engine_code(&error));
-            }
-            Err(error) => {
-                fatal = Some(error);
-                break;
-            }
-        }
-    }
-    if settings.json() {
-        print_json(&outcomes)?;
-    }
-    match (fatal, failed) {
-        (Some(error), _) => Err(error.into()),
-        (None, Some(code)) => Err(Stop::silent(code).into()),
-        (None, None) => Ok(()),
-    }
 }

@@ -1,13 +1,5 @@
 //! JSON as it is stored: every digit and every byte of it, which a parse into numbers would not keep.
 
-use anyhow::Context;
-use serde_json::value::RawValue;
-
-/// Stored JSON, to embed in JSON as it is.
-pub(crate) fn raw(text: &str, what: &str) -> anyhow::Result<Box<RawValue>> {
-    RawValue::from_string(text.to_owned()).with_context(|| format!("the stored {what} is not JSON"))
-}
-
 /// Stored JSON with a line for each member, for people. Says nothing about syntax.
 pub(crate) fn pretty(json: &str) -> String {
     let mut out = String::with_capacity(json.len() * 2);

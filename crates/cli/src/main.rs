@@ -1,5 +1,6 @@
 //! The `pitwheel` command: parse, wire, run.
 
+mod audit;
 mod cli;
 mod database;
 mod demo;
@@ -9,26 +10,28 @@ mod exit;
 mod job_view;
 mod jobs;
 mod json;
+mod kinds;
+mod log;
 mod migrate;
+mod otlp;
 mod output;
+mod page;
 mod queues;
 mod serve;
 mod settings;
 mod signals;
 mod table;
 mod time;
+mod tokens;
+mod workers;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
-
-use tracing_subscriber::EnvFilter;
 
 use crate::cli::{Cli, Command};
 use crate::settings::Settings;
 
 fn main() -> ExitCode {
     let cli = Cli::read();
-    log_to_stderr();
     let ended = tokio::runtime::Runtime::new().map_err(anyhow::Error::from).and_then(|runtime| {
         let ended = runtime.block_on(run(cli));
         // Not dropped: that would wait for a start of Postgres which somebody has just interrupted.
@@ -39,24 +42,19 @@ fn main() -> ExitCode {
 }
 
 async fn run(cli: Cli) -> anyhow::Result<()> {
-    let settings = Settings::load(cli.database_url, cli.output)?;
+    let settings = Settings::load(cli.database_url, cli.output, cli.log_format)?;
+    log::to_stderr(settings.log_format);
     match cli.command {
         Command::Dev(args) => dev::run(args, &settings).await,
         Command::Migrate(command) => migrate::run(&command, &settings).await,
         Command::Jobs(command) => jobs::run(command, &settings).await,
         Command::Queues(command) => queues::run(command, &settings).await,
+        Command::Workers(command) => workers::run(command, &settings).await,
+        Command::Kinds(command) => kinds::run(command, &settings).await,
+        Command::Tokens(command) => tokens::run(command, &settings).await,
+        Command::Audit(page) => audit::run(&page, &settings).await,
         Command::Serve(args) => serve::run(args, &settings).await,
         Command::Demo(args) => demo::run(args, &settings).await,
         Command::DemoWorker(args) => demo_worker::run(args, &settings).await,
     }
-}
-
-/// Warnings of the engine go to stderr; `RUST_LOG` asks for more or less.
-fn log_to_stderr() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(output::coloured(std::io::stderr().is_terminal()))
-        .init();
 }

@@ -5,6 +5,8 @@ use std::io::{self, IsTerminal, Write};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use crate::log;
+
 /// How answers are written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -31,7 +33,14 @@ pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
 
 /// Says something to whoever looks. Nobody does: that is no failure.
 pub(crate) fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let line = log::line("INFO", text).unwrap_or_else(|| text.to_owned());
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// Says what went wrong.
+pub(crate) fn say_error(text: &str) {
+    let line = log::line("ERROR", text).unwrap_or_else(|| format!("error: {text}"));
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// Whether what is printed on stdout may have colour.

@@ -5,14 +5,14 @@ use std::time::SystemTime;
 use clap::{Args, Subcommand};
 use comfy_table::Color;
 use pitwheel::{Pitwheel, QueueSummary};
-use serde::Serialize;
+use pitwheel_server::views::Queue;
 use serde_json::json;
 
 use crate::database;
 use crate::output::{print, print_json, say, stdout_coloured};
 use crate::settings::Settings;
 use crate::table::{Column, render};
-use crate::time::{iso, relative};
+use crate::time::relative;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum QueuesCommand {
@@ -65,7 +65,7 @@ async fn list(pitwheel: &Pitwheel, settings: &Settings) -> anyhow::Result<()> {
         );
     }
     if settings.json() {
-        return print_json(&queues.iter().map(in_json).collect::<Vec<_>>());
+        return print_json(&queues.into_iter().map(Queue::from).collect::<Vec<_>>());
     }
     if queues.is_empty() {
         return Ok(());
@@ -89,30 +89,6 @@ fn table(queues: &[QueueSummary], now: SystemTime) -> String {
         Column::new("PAUSED", queues, |queue| since(queue.paused_at)).optional(),
     ];
     render(columns, stdout_coloured())
-}
-
-/// A queue in JSON; the names are a promise.
-#[derive(Debug, Serialize)]
-struct InJson<'a> {
-    name: &'a str,
-    paused_at: Option<String>,
-    waiting: i64,
-    running: i64,
-    later: i64,
-    capped: bool,
-    oldest_due_at: Option<String>,
-}
-
-fn in_json(queue: &QueueSummary) -> InJson<'_> {
-    InJson {
-        name: &queue.name,
-        paused_at: queue.paused_at.map(iso),
-        waiting: queue.waiting,
-        running: queue.running,
-        later: queue.later,
-        capped: queue.capped,
-        oldest_due_at: queue.oldest_due_at.map(iso),
-    }
 }
 
 async fn pause(pitwheel: &Pitwheel, name: Option<&str>, settings: &Settings) -> anyhow::Result<()> {

@@ -10,6 +10,7 @@ use clap::ValueEnum;
 use serde::Deserialize;
 
 use crate::exit::Stop;
+use crate::log::LogFormat;
 use crate::output::Output;
 
 /// What holds for this call.
@@ -17,6 +18,7 @@ use crate::output::Output;
 pub(crate) struct Settings {
     pub(crate) database: Option<Database>,
     pub(crate) output: Output,
+    pub(crate) log_format: LogFormat,
 }
 
 /// A database that somebody named.
@@ -53,22 +55,29 @@ impl fmt::Display for Origin {
 struct File {
     database_url: Option<String>,
     output: Option<Output>,
+    log_format: Option<LogFormat>,
 }
 
 impl Settings {
     /// Settles what holds; a file that cannot be read or understood is an error even when a flag wins over it.
-    pub(crate) fn load(url: Option<String>, output: Option<Output>) -> Result<Settings, Stop> {
+    pub(crate) fn load(
+        url: Option<String>,
+        output: Option<Output>,
+        log_format: Option<LogFormat>,
+    ) -> Result<Settings, Stop> {
         let (path, file) = read_file()?;
         let environment_url = variable("DATABASE_URL")?;
         let named = |url: Option<String>, origin| url.map(|url| Database { url, origin });
         let database = named(url, Origin::Flag)
             .or_else(|| named(environment_url, Origin::Environment))
             .or_else(|| named(file.database_url, Origin::File(path)));
-        let environment_output = match variable("PITWHEEL_OUTPUT")? {
-            Some(word) => Some(output_named(&word)?),
-            None => None,
-        };
-        Ok(Settings { database, output: output.or(environment_output).or(file.output).unwrap_or_default() })
+        let environment_output = choice("PITWHEEL_OUTPUT")?;
+        let environment_log_format = choice("PITWHEEL_LOG_FORMAT")?;
+        Ok(Settings {
+            database,
+            output: output.or(environment_output).or(file.output).unwrap_or_default(),
+            log_format: log_format.or(environment_log_format).or(file.log_format).unwrap_or_default(),
+        })
     }
 
     pub(crate) fn json(&self) -> bool {
@@ -83,9 +92,15 @@ fn variable(name: &str) -> Result<Option<String>, Stop> {
     Ok(text.filter(|text| !text.is_empty()))
 }
 
-fn output_named(word: &str) -> Result<Output, Stop> {
-    Output::from_str(word, false)
-        .map_err(|_| Stop::usage(format!("PITWHEEL_OUTPUT is `{word}`: it must be table or json")))
+/// The same, where only some words will do.
+fn choice<T: ValueEnum>(name: &str) -> Result<Option<T>, Stop> {
+    let Some(word) = variable(name)? else { return Ok(None) };
+    let chosen = T::from_str(&word, false).map_err(|_| {
+        let values = T::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+        let words: Vec<String> = values.map(|value| value.get_name().to_owned()).collect();
+        Stop::usage(format!("{name} is `{word}`: it must be {}", words.join(" or ")))
+    })?;
+    Ok(Some(chosen))
 }
 
 /// The first file that is there, and what it says.
@@ -126,8 +141,12 @@ mod tests {
 
     #[test]
     fn a_file_may_say_all_or_nothing() {
-        let full = File { database_url: Some("postgres://here/it".to_owned()), output: Some(Output::Json) };
-        let text = "database_url = \"postgres://here/it\"\noutput = \"json\"\n";
+        let full = File {
+            database_url: Some("postgres://here/it".to_owned()),
+            output: Some(Output::Json),
+            log_format: Some(LogFormat::Json),
+        };
+        let text = "database_url = \"postgres://here/it\"\noutput = \"json\"\nlog_format = \"json\"\n";
         assert_eq!(parse(Path::new("x"), text).ok(), Some(full));
         assert_eq!(parse(Path::new("x"), "# nothing\n").ok(), Some(File::default()));
     }

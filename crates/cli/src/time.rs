@@ -8,12 +8,6 @@ const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// RFC 3339, in UTC.
-pub(crate) fn iso(time: SystemTime) -> String {
-    // Postgres reaches further than RFC 3339 does; no job of ours does.
-    Timestamp::try_from(time).map_or_else(|_| "out of range".to_owned(), |time| time.to_string())
-}
-
 /// A time as Postgres writes it in JSON, the way we write all others.
 pub(crate) fn iso_from(text: &str) -> Option<String> {
     text.parse::<Timestamp>().ok().map(|time| time.to_string())

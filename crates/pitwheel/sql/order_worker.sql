@@ -1,15 +1,26 @@
 -- order_worker.sql: a worker is told to be quiet (it is given nothing more), to drain (and then to end), or to go on.
 -- One that drains goes on draining. Zero rows: no living worker has this id, or it drains already.
-with ordered as (
-    update pitwheel.worker
-    set quiet_at = case when $2 = 'resume' then null else coalesce(worker.quiet_at, clock_timestamp()) end,
-        drain_at = case when $2 = 'drain' then clock_timestamp() end
+with target as materialized (
+    select worker.id, worker.name, worker.quiet_at
+    from pitwheel.worker
     where worker.id = $1
       and worker.dead_at is null
       and worker.drain_at is null
+    for no key update
+),
+ordered as (
+    update pitwheel.worker
+    set quiet_at = case when $2 = 'resume' then null else coalesce(worker.quiet_at, clock_timestamp()) end,
+        drain_at = case when $2 = 'drain' then clock_timestamp() end
+    from target
+    where worker.id = target.id
+      and ($2 = 'drain' or ($2 = 'quiet') = (target.quiet_at is null))
     returning worker.id, worker.name
+),
+audited as (
+    insert into pitwheel.audit (actor, action, subject)
+    select $3, 'worker.' || $2, ordered.id || ' ' || ordered.name
+    from ordered
 )
-insert into pitwheel.audit (actor, action, subject)
-select $3, 'worker.' || $2, ordered.id || ' ' || ordered.name
-from ordered
-returning audit.subject
+select target.id
+from target

@@ -14,11 +14,12 @@ moved as (
     set run_at = greatest($2::timestamptz, clock_timestamp())
     from target
     where job.id = target.id
-    returning job.id, job.queue
+    returning job.id, job.queue, job.run_at
 ),
 audited as (
     insert into pitwheel.audit (actor, action, subject, job_ids)
-    select $3, 'job.reschedule', coalesce($2::timestamptz, clock_timestamp()), array_agg(moved.id)
+    select $3, 'job.reschedule', to_char(max(moved.run_at) at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
+        array_agg(moved.id)
     from moved
     having count(*) > 0
 )

@@ -210,6 +210,12 @@ impl Pitwheel {
         token::tokens(&*self.pool.get().await?).await
     }
 
+    /// The time, by the clock that decides what is due and what has expired.
+    pub async fn now(&self) -> Result<SystemTime, Error> {
+        let rows = db::query(&*self.pool.get().await?, "select clock_timestamp()", &[]).await?;
+        rows.first().map(|row| row.get(0)).ok_or_else(|| Error::Invalid("the clock does not answer".into()))
+    }
+
     /// One job, live or finished.
     pub async fn job(&self, id: i64) -> Result<JobDetail, Error> {
         inspect::job(&*self.pool.get().await?, id).await

@@ -80,7 +80,7 @@ pub(crate) struct Outcome {
 
 impl Change {
     /// Why a job was not found.
-    pub(crate) fn missing(self) -> &'static str {
+    pub fn missing(self) -> &'static str {
         match self {
             Change::Cancel => "no live job has this id",
             Change::Retry => "no dead or cancelled job has this id",
@@ -123,7 +123,7 @@ async fn cancel(client: &Client, actor: &str, ids: &[i64], outcome: &mut Outcome
     Ok(())
 }
 
-/// If one of them is in the way of a live job, each by itself.
+/// If one of them is in the way of a live job, half of them at a time, down to that one.
 async fn retry(client: &Client, actor: &str, ids: &[i64], outcome: &mut Outcome) -> Result<(), Error> {
     let params: db::Params = &[(&ids, Type::INT8_ARRAY), (&actor, Type::TEXT)];
     match db::query(client, include_str!("../sql/retry.sql"), params).await {
@@ -138,9 +138,9 @@ async fn retry(client: &Client, actor: &str, ids: &[i64], outcome: &mut Outcome)
                 outcome.jobs.insert(*id, Changed::KeyTaken);
             }
             _ => {
-                for id in ids {
-                    Box::pin(retry(client, actor, std::slice::from_ref(id), outcome)).await?;
-                }
+                let (first, second) = ids.split_at(ids.len() / 2);
+                Box::pin(retry(client, actor, first, outcome)).await?;
+                Box::pin(retry(client, actor, second, outcome)).await?;
             }
         },
         Err(error) => return Err(error),

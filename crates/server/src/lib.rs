@@ -103,7 +103,7 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 /// Streams and calls at a time on one connection.
 const CALLS_MAX: u32 = 2000;
 
-/// Serves until `shutdown` ends: then streams are ended, what was claimed but not sent is given back, and reports under way
+/// Serves until `shutdown` ends, which is not waited for before it serves: then streams are ended, what was claimed but not sent is given back, and reports under way
 /// are answered.
 ///
 /// # Errors

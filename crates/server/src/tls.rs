@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
@@ -39,7 +39,10 @@ impl Tls {
                 builder.with_client_cert_verifier(verifier.map_err(|error| wrong(path, &error))?)
             }
         };
-        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| wrong(&self.key, &error))?;
+        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| match error {
+            pem::Error::NoItemsFound => wrong(&self.key, &"no private key is in it"),
+            error => wrong(&self.key, &error),
+        })?;
         let mut config = builder
             .with_single_cert(certificates(&self.certificate)?, key)
             .map_err(|error| wrong(&self.certificate, &error))?;

@@ -14,6 +14,11 @@ fn the_help_of_every_command_leads_with_an_example() -> Result {
         let (lead, rest) = help.split_once("\nUsage:").ok_or("no usage")?;
         assert!(lead.contains("Example") && lead.contains("\n  "), "{path:?}: {help}");
         assert!(help.lines().all(|line| line.chars().count() <= 100), "{path:?}: {help}");
+        // A line that was too long is broken in two, and leaves a short one in the middle of its paragraph.
+        let prose = lead.split("\n\n").filter(|paragraph| !paragraph.starts_with("Example"));
+        let short = |line: &str| line.chars().count() < 70;
+        let broken = prose.map(|text| text.lines().rev().skip(1)).any(|mut lines| lines.any(short));
+        assert!(!broken, "{path:?}: {help}");
         seen += 1;
         let commands = rest.split_once("Commands:\n").map_or("", |(_, commands)| commands);
         let names = commands
@@ -24,7 +29,7 @@ fn the_help_of_every_command_leads_with_an_example() -> Result {
             names.filter(|name| *name != "help").map(|name| [path.clone(), vec![name.to_owned()]].concat()),
         );
     }
-    assert_eq!(seen, 1 + 6 + 2 + 5 + 3, "a command is missing here, or there");
+    assert_eq!(seen, 1 + 10 + 2 + 7 + 3 + 4 + 3 + 3, "a command is missing here, or there");
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use pitwheel::{Context, Job, Pitwheel, State, Worker};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::support::{Db, Ran, Result, eventually};
+use crate::support::{Db, Ran, Result};
 
 #[test]
 fn a_job_can_be_followed_from_enqueue_to_retry_as_a_person_would() -> Result {
@@ -62,7 +62,7 @@ fn a_job_can_be_followed_from_enqueue_to_retry_as_a_program_would() -> Result {
         "id": id, "kind": "invoice", "queue": "default", "state": "waiting", "priority": -3, "attempt": 0,
         "max_attempts": 4, "key": "i-7", "run_at": "2099-01-31T08:00:00Z", "enqueued_at": null, "claimed_at": null,
         "finished_at": null, "progress": null, "note": null, "fence": 0, "crashes": 0, "timeout_ms": 90_000,
-        "cancel_requested_at": null, "worker": null, "payload": [7], "metadata": { "tenant": "x" }, "result": null,
+        "cancel_requested_at": null, "worker": null, "redacted": false, "payload": [7], "metadata": { "tenant": "x" }, "result": null,
         "errors": []
     });
     assert_eq!(shown, expected);
@@ -169,6 +169,28 @@ fn a_page_ends_where_the_next_begins() -> Result {
     assert_eq!(rest.as_array().map(Vec::len), Some(1));
     assert_eq!(rest[0]["id"], json!(ids[0]));
     db.run(&["jobs", "list", "--limit", "1001"])?.with_code(2)?.says_error("limit 1001 is above 1000");
+    // A program is told too that there is more.
+    let first = db.run(&["jobs", "list", "--limit", "2", "-o", "json"])?.with_code(0)?;
+    assert!(first.err.contains(&format!("--before {}", ids[1])), "{first:#?}");
+    Ok(())
+}
+
+#[test]
+fn a_list_may_be_of_one_key_or_of_finished_jobs() -> Result {
+    let db = Db::migrated()?;
+    let (seven, eight) = (db.enqueue(&["a", "--key", "seven"])?, db.enqueue(&["a", "--key", "eight"])?);
+    db.run(&["jobs", "cancel", &eight.to_string()])?.with_code(0)?;
+    let ids = |args: &[&str]| -> Result<Vec<Option<i64>>> {
+        let listed = db.json(&[&["jobs", "list"], args].concat())?;
+        Ok(listed.as_array().ok_or("no list")?.iter().map(|job| job["id"].as_i64()).collect())
+    };
+
+    assert_eq!(ids(&["--key", "seven"])?, [Some(seven)]);
+    assert_eq!(ids(&["--finished"])?, [Some(eight)]);
+    assert_eq!(ids(&["--finished", "--key", "seven"])?, []);
+    assert_eq!(ids(&[])?, [Some(eight), Some(seven)]);
+    let both = db.run(&["jobs", "list", "--finished", "--state", "waiting"])?.with_code(2)?;
+    assert!(both.err.contains("cannot be used with"), "{both:#?}");
     Ok(())
 }
 
@@ -309,39 +331,4 @@ fn colour_is_for_terminals_and_for_those_who_want_it() -> Result {
     assert!(!on_terminal("TERM", "dumb")?);
     assert!(!db.run(&["jobs", "list"])?.out.contains('\u{1b}'));
     Ok(())
-}
-
-#[test]
-fn a_running_job_is_asked_to_stop() -> Result {
-    let db = Db::migrated()?;
-    let id = db.enqueue(&["patient"])?.to_string();
-    let runtime = tokio::runtime::Runtime::new()?;
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let url = db.url.clone();
-    let working = runtime.spawn(async move {
-        let pitwheel = Pitwheel::connect(&url).await?;
-        let worker = Worker::new(&pitwheel).queue("default", 1).handle(wait_for_cancel);
-        worker.run(async { stopped.await.unwrap_or_default() }).await
-    });
-    let state = |word: &str| db.json(&["jobs", "show", &id]).is_ok_and(|job| job["state"] == json!(word));
-    eventually("it runs", || state("running"))?;
-
-    let ran = db.run(&["jobs", "cancel", &id])?.with_code(0)?;
-    assert!(ran.err.contains("its handler is asked to stop"), "{ran:#?}");
-    eventually("it is cancelled", || state("cancelled"))?;
-    stop.send(()).map_err(|()| "the worker has ended")?;
-    runtime.block_on(working)??;
-    Ok(())
-}
-
-#[derive(Serialize, Deserialize)]
-struct Patient {}
-
-impl Job for Patient {
-    const KIND: &'static str = "patient";
-}
-
-async fn wait_for_cancel(_: Patient, context: Context) -> Result<(), &'static str> {
-    context.cancelled().await;
-    Err("stopped")
 }

@@ -7,15 +7,25 @@ use crate::support::{Db, Result, query};
 #[test]
 fn without_a_schema_every_command_says_to_migrate() -> Result {
     let db = Db::empty()?;
-    let commands: [&[&str]; 8] = [
+    let commands: [&[&str]; 18] = [
         &["jobs", "list"],
         &["jobs", "show", "1"],
         &["jobs", "enqueue", "greet"],
         &["jobs", "retry", "1"],
         &["jobs", "cancel", "1"],
+        &["jobs", "delete", "--state", "dead"],
+        &["jobs", "reschedule", "1", "--in", "1h"],
         &["queues", "list"],
         &["queues", "pause", "--all"],
         &["queues", "resume", "--all"],
+        &["workers", "list"],
+        &["workers", "drain", "1"],
+        &["kinds", "list"],
+        &["kinds", "redact", "greet"],
+        &["tokens", "list"],
+        &["tokens", "create", "ci", "--role", "admin"],
+        &["audit"],
+        &["serve", "--listen", "127.0.0.1:0"],
     ];
     for command in commands {
         db.run(command)?.with_code(5)?.says_error("run `pitwheel migrate up`");

@@ -1,6 +1,5 @@
 //! Server nodes and remote workers as real processes, stopped, killed and frozen.
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -9,7 +8,7 @@ use std::{env, fs};
 use pitwheel::{Context, Job, Worker};
 use serde::{Deserialize, Serialize};
 
-use crate::support::{Db, Result, eventually, query, signal};
+use crate::support::{Db, Node, Result, eventually, query, signal};
 
 /// Seconds of silence after which a worker is dead here.
 const LEASE: &str = "2";
@@ -23,32 +22,8 @@ impl Job for Nap {
     const KIND: &'static str = "nap";
 }
 
-/// A `pitwheel serve` that says where it listens.
-struct Node {
-    child: Child,
-    address: String,
-}
-
-impl Node {
-    fn start(db: &Db, listen: &str) -> Result<Node> {
-        let mut command = db.command(&["serve", "--listen", listen, "--lease", LEASE]);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut line)?;
-        let address = line.split_whitespace().find(|word| word.starts_with("127.")).ok_or(line.clone())?;
-        Ok(Node { child, address: address.trim_end_matches('.').to_owned() })
-    }
-
-    fn end(mut self, with: &str) -> Result<Option<i32>> {
-        signal(with, self.child.id())?;
-        Ok(self.child.wait()?.code())
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-    }
+fn serve(db: &Db, listen: &str) -> Result<Node> {
+    Node::start(db, listen, &["--lease", LEASE])
 }
 
 /// A worker in a process of its own: it naps as told and then writes down that it did.
@@ -125,7 +100,7 @@ fn diary(db: &Db) -> PathBuf {
 #[test]
 fn serve_is_ready_when_it_says_so_and_ends_when_it_is_told() -> Result {
     let db = Db::migrated()?;
-    let node = Node::start(&db, "127.0.0.1:0")?;
+    let node = serve(&db, "127.0.0.1:0")?;
     let _worker = Remote::start(&node, &diary(&db))?;
     enqueue(&db, 5, 1)?;
     eventually("the jobs are done", || count(&db, "job_history where state = 'done'") == 5)?;
@@ -139,14 +114,14 @@ fn serve_is_ready_when_it_says_so_and_ends_when_it_is_told() -> Result {
 #[test]
 fn a_node_that_is_killed_loses_and_repeats_nothing() -> Result {
     let db = Db::migrated()?;
-    let node = Node::start(&db, "127.0.0.1:0")?;
+    let node = serve(&db, "127.0.0.1:0")?;
     let diary = diary(&db);
     let _worker = Remote::start(&node, &diary)?;
     enqueue(&db, 300, 20)?;
     eventually("some have run", || runs(&diary).0 > 50)?;
     let address = node.address.clone();
     node.end("KILL")?;
-    let _next = Node::start(&db, &address)?;
+    let _next = serve(&db, &address)?;
     eventually("all are done", || count(&db, "job") == 0)?;
     assert_eq!(count(&db, "job_history"), 300);
     let (all, different) = runs(&diary);
@@ -159,7 +134,7 @@ fn a_node_that_is_killed_loses_and_repeats_nothing() -> Result {
 #[test]
 fn what_a_killed_worker_held_is_run_by_another() -> Result {
     let db = Db::migrated()?;
-    let node = Node::start(&db, "127.0.0.1:0")?;
+    let node = serve(&db, "127.0.0.1:0")?;
     let diary = diary(&db);
     let victim = Remote::start(&node, &diary)?;
     enqueue(&db, 100, 50)?;
@@ -177,7 +152,7 @@ fn what_a_killed_worker_held_is_run_by_another() -> Result {
 #[test]
 fn a_worker_that_was_frozen_past_its_lease_writes_nothing() -> Result {
     let db = Db::migrated()?;
-    let node = Node::start(&db, "127.0.0.1:0")?;
+    let node = serve(&db, "127.0.0.1:0")?;
     let diary = diary(&db);
     let frozen = Remote::start(&node, &diary)?;
     enqueue(&db, 10, 1000)?;

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{Db, Ran, Result, pitwheel};
 
@@ -42,6 +42,29 @@ fn the_output_follows_the_same_order() -> Result {
 
     let wrong = Ran::of(db.command(&["jobs", "list"]).env("PITWHEEL_OUTPUT", "xml"))?.with_code(2)?;
     wrong.says_error("PITWHEEL_OUTPUT is `xml`: it must be table or json");
+    Ok(())
+}
+
+#[test]
+fn logs_follow_the_same_order_and_are_json_on_every_line() -> Result {
+    let db = Db::migrated()?;
+    let logged = |variable: &str, args: &[&str]| -> Result<String> {
+        let mut command = db.command(&[&["jobs", "show", "999"], args].concat());
+        Ok(Ran::of(command.env("PITWHEEL_LOG_FORMAT", variable))?.with_code(3)?.err)
+    };
+    let text = logged("", &[])?;
+    assert!(text.starts_with("error: job 999 is not there"), "{text}");
+    fs::write(db.folder().join("pitwheel.toml"), "log_format = \"json\"\n")?;
+    for json in [logged("", &[])?, logged("text", &["--log-format", "json"])?] {
+        let line: Value = serde_json::from_str(&json)?;
+        assert_eq!(line["level"], json!("ERROR"));
+        assert!(line["message"].as_str().is_some_and(|words| words.starts_with("job 999 is not")), "{line}");
+        assert!(line["timestamp"].as_str().is_some_and(|time| time.ends_with('Z')), "{line}");
+    }
+    assert_eq!(logged("text", &[])?, text);
+
+    let wrong = Ran::of(db.command(&["jobs", "list"]).env("PITWHEEL_LOG_FORMAT", "xml"))?.with_code(2)?;
+    wrong.says_error("PITWHEEL_LOG_FORMAT is `xml`: it must be text or json");
     Ok(())
 }
 

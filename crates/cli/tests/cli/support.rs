@@ -1,10 +1,11 @@
 //! What the tests share: a Postgres, a database each, and the binary.
 
+use std::env;
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -107,7 +108,11 @@ impl Db {
 pub(crate) fn pitwheel(folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pitwheel"));
     command.args(args).current_dir(folder).stdin(Stdio::null());
-    for name in ["DATABASE_URL", "PITWHEEL_OUTPUT", "NO_COLOR", "RUST_LOG"] {
+    for name in ["DATABASE_URL", "NO_COLOR", "RUST_LOG"] {
+        command.env_remove(name);
+    }
+    let ours = env::vars_os().map(|(name, _)| name);
+    for name in ours.filter(|name| name.to_string_lossy().starts_with("PITWHEEL_")) {
         command.env_remove(name);
     }
     command.env("XDG_CONFIG_HOME", folder.join("configuration")).env("TERM", "xterm");
@@ -152,6 +157,58 @@ impl Ran {
         assert!(self.err.starts_with("error: ") && self.err.contains(words), "no {words:?}: {self:#?}");
         assert_eq!(self.err.lines().count(), 1, "{self:#?}");
     }
+}
+
+/// A `pitwheel serve` that says where it listens.
+pub(crate) struct Node {
+    pub(crate) child: Child,
+    /// Where this machine reaches it.
+    pub(crate) address: String,
+}
+
+impl Node {
+    pub(crate) fn start(db: &Db, listen: &str, args: &[&str]) -> Result<Node> {
+        let mut command = db.command(&[&["serve", "--listen", listen], args].concat());
+        Node::of(command.stderr(Stdio::null()))
+    }
+
+    pub(crate) fn of(command: &mut Command) -> Result<Node> {
+        let mut child = command.stdout(Stdio::piped()).spawn()?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut line)?;
+        let address = line.split_whitespace().find_map(|word| word.strip_suffix('.')?.rsplit_once(':'));
+        let (_, port) = address.ok_or_else(|| format!("no address: {line:?}"))?;
+        Ok(Node { child, address: format!("127.0.0.1:{port}") })
+    }
+
+    pub(crate) fn end(mut self, with: &str) -> Result<Option<i32>> {
+        signal(with, self.child.id())?;
+        Ok(self.child.wait()?.code())
+    }
+
+    /// What it answers to a request without a body, and its status.
+    pub(crate) fn get(&self, path: &str, token: Option<&str>) -> Result<(u16, String)> {
+        get(TcpStream::connect(&self.address)?, path, token)
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// One request over a connection that is ready for it.
+pub(crate) fn get(mut stream: impl Read + Write, path: &str, token: Option<&str>) -> Result<(u16, String)> {
+    let token = token.map_or_else(String::new, |token| format!("authorization: Bearer {token}\r\n"));
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{token}\r\n")?;
+    stream.flush()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| format!("no answer: {answer:?}"))?;
+    let status = head.split_whitespace().nth(1).ok_or("no status")?.parse()?;
+    Ok((status, body.to_owned()))
 }
 
 /// Runs `sql` through psql and gives its rows.

@@ -127,9 +127,19 @@ impl JobInFull {
             payload: raw(Some(job.payload)),
             metadata: raw(job.metadata),
             result: raw(job.result),
-            errors: job.errors,
+            errors: in_utc(job.errors),
         }
     }
+}
+
+/// Postgres writes the times of errors in the zone of whoever wrote them.
+fn in_utc(mut errors: Value) -> Value {
+    for at in errors.as_array_mut().into_iter().flatten().filter_map(|error| error.get_mut("at")) {
+        if let Some(utc) = at.as_str().and_then(|at| at.parse::<Timestamp>().ok()) {
+            *at = Value::String(utc.to_string());
+        }
+    }
+    errors
 }
 
 /// A queue and what is in it.

@@ -1,0 +1,67 @@
+//! `pitwheel audit`: who changed what.
+
+use std::time::SystemTime;
+
+use pitwheel::AuditEntry;
+use pitwheel_server::views::AuditLine;
+
+use crate::database;
+use crate::output::{print, print_json, say, stdout_coloured};
+use crate::page::{PageArgs, say_next};
+use crate::settings::Settings;
+use crate::table::{Column, render};
+use crate::time::relative;
+
+/// Jobs that a line names; the rest is counted.
+const JOBS_NAMED: usize = 3;
+
+pub(crate) async fn run(page: &PageArgs, settings: &Settings) -> anyhow::Result<()> {
+    let entries = database::open(settings).await?.audit(page.before, page.limit()).await?;
+    let next = page.next(entries.iter().map(|entry| entry.id));
+    if entries.is_empty() {
+        say(match page.before {
+            Some(_) => "no change is older than that",
+            None => "nobody has changed anything yet",
+        });
+    }
+    if settings.json() {
+        print_json(&entries.into_iter().map(AuditLine::from).collect::<Vec<_>>())?;
+    } else if !entries.is_empty() {
+        print(&table(&entries, SystemTime::now()))?;
+    }
+    say_next(next);
+    Ok(())
+}
+
+fn table(entries: &[AuditEntry], now: SystemTime) -> String {
+    let jobs = |entry: &AuditEntry| entry.job_ids.as_deref().map_or_else(String::new, named);
+    let columns = vec![
+        Column::new("ID", entries, |entry| entry.id.to_string()).numeric(),
+        Column::new("WHEN", entries, |entry| relative(entry.at, now)),
+        Column::new("WHO", entries, |entry| entry.actor.clone()).cut(),
+        Column::new("WHAT", entries, |entry| entry.action.clone()),
+        Column::new("SUBJECT", entries, |entry| entry.subject.clone().unwrap_or_default()).cut().optional(),
+        Column::new("JOBS", entries, jobs).cut().optional(),
+    ];
+    render(columns, stdout_coloured())
+}
+
+/// The first few, and how many more there are.
+fn named(ids: &[i64]) -> String {
+    let mut words: Vec<String> = ids.iter().take(JOBS_NAMED).map(ToString::to_string).collect();
+    if ids.len() > JOBS_NAMED {
+        words.push(format!("and {} more", ids.len() - JOBS_NAMED));
+    }
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_names_a_few_jobs_and_counts_the_rest() {
+        let told = [named(&[]), named(&[7]), named(&[1, 2, 3]), named(&[1, 2, 3, 4, 5])];
+        assert_eq!(told, ["", "7", "1 2 3", "1 2 3 and 2 more"]);
+    }
+}
