@@ -25,7 +25,8 @@ fn every_error_code_has_its_section() -> Result<()> {
     let text = document("docs/errors.md")?;
     let sections: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("## ")).collect();
     let codes: Vec<&str> = errors.iter().map(Error::code).collect();
-    assert_eq!(sections, codes);
+    // Behind them come those of the server.
+    assert_eq!(sections[..codes.len()], codes);
     Ok(())
 }
 

@@ -88,3 +88,52 @@ impl IntoResponse for Problem {
         response
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use pitwheel::PayloadError;
+
+    use super::*;
+
+    /// What docs/errors.md says of each code: HTTP status and gRPC code.
+    fn documented() -> Vec<(String, u16, String)> {
+        let text = include_str!("../../../../docs/errors.md");
+        let rows = text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| code"));
+        let cells = rows.map(|row| row.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>());
+        cells.map(|cells| (cells[1].clone(), cells[2].parse().unwrap_or(0), cells[3].clone())).collect()
+    }
+
+    #[test]
+    fn both_doors_tell_errors_as_the_document_says() {
+        let errors = || {
+            [
+                Error::Url(String::new()),
+                Error::Database(DatabaseError::Unreachable(String::new())),
+                Error::SchemaBehind { found: 0, needed: 1 },
+                Error::SchemaAhead { found: 2, known: 1 },
+                Error::Payload { what: "payload", problem: PayloadError::Nul },
+                Error::Invalid(String::new()),
+                Error::NotFound(1, ""),
+                Error::KeyTaken(1),
+            ]
+        };
+        let told = errors().into_iter().map(|error| {
+            let grpc = format!("{:?}", crate::convert::status(&error).code());
+            let problem = Problem::from(error);
+            (problem.title.to_owned(), problem.status, grpc)
+        });
+        let own = [
+            (Problem::unauthenticated(""), "Unauthenticated"),
+            (Problem::forbidden(String::new()), "PermissionDenied"),
+            (Problem::busy(""), "ResourceExhausted"),
+        ];
+        let own = own
+            .into_iter()
+            .map(|(problem, grpc)| (problem.title.to_owned(), problem.status, grpc.to_owned()));
+        let words = |grpc: &str| grpc.replace('_', "").to_lowercase();
+        let told: Vec<_> = told.chain(own).map(|(code, status, grpc)| (code, status, words(&grpc))).collect();
+        let documented: Vec<_> =
+            documented().into_iter().map(|(code, status, grpc)| (code, status, words(&grpc))).collect();
+        assert_eq!(told, documented);
+    }
+}
