@@ -5,3 +5,4 @@ from unnest($1::bigint[], $2::bigint[], $3::real[], $4::text[]) as report(id, fe
 where job.id = report.id
   and job.fence = report.fence
   and job.holder is not null
+returning job.id, job.fence

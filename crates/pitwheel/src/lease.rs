@@ -81,8 +81,8 @@ pub async fn wanted_stopped(client: &Client, workers: &[i64]) -> Result<Vec<(i64
     Ok(rows.iter().map(|row| (row.get(0), Claim { id: row.get(1), fence: row.get(2) })).collect())
 }
 
-/// Writes how far jobs are; what is lost is left alone.
-pub async fn progress(client: &Client, reports: &[(Claim, f32, String)]) -> Result<(), Error> {
+/// Writes how far jobs are; which of the claims still hold.
+pub async fn progress(client: &Client, reports: &[(Claim, f32, String)]) -> Result<Vec<Claim>, Error> {
     let ids: Vec<i64> = reports.iter().map(|(claim, ..)| claim.id).collect();
     let fences: Vec<i64> = reports.iter().map(|(claim, ..)| claim.fence).collect();
     let fractions: Vec<f32> = reports.iter().map(|(_, fraction, _)| *fraction).collect();
@@ -93,8 +93,8 @@ pub async fn progress(client: &Client, reports: &[(Claim, f32, String)]) -> Resu
         (&fractions, Type::FLOAT4_ARRAY),
         (&notes, Type::TEXT_ARRAY),
     ];
-    client.execute_typed(include_str!("../sql/progress.sql"), params).await?;
-    Ok(())
+    let rows = db::query(client, include_str!("../sql/progress.sql"), params).await?;
+    Ok(rows.iter().map(|row| Claim { id: row.get(0), fence: row.get(1) }).collect())
 }
 
 /// What a heartbeat of many workers came to.

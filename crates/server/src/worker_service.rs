@@ -163,7 +163,8 @@ impl WorkerService for Workers {
         let others = self.claims_of_others(&caller, &reported).await?;
         let attempts = self.attempts(&reported).await?;
         let mut written = vec![v1::Written::Lost; reported.len()];
-        let (mut endings, mut places, mut notes) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut endings, mut places) = (Vec::new(), Vec::new());
+        let (mut notes, mut noted_at) = (Vec::new(), Vec::new());
         for (at, (claim, what)) in reported.into_iter().enumerate() {
             if others.contains(&claim) {
                 continue;
@@ -176,14 +177,16 @@ impl WorkerService for Workers {
                 }
                 convert::Written::Note(fraction, note) => {
                     notes.push((claim, fraction, note));
-                    written[at] = v1::Written::Yes;
+                    noted_at.push((claim, at));
                 }
             }
         }
         if !notes.is_empty() {
             notes.sort_unstable_by_key(|(claim, ..)| claim.id);
             let noted = self.node.pool.run(async |client| progress(&client, &notes).await).await;
-            noted.map_err(|error| convert::status(&error))?;
+            let noted: HashSet<Claim> = noted.map_err(|error| convert::status(&error))?.into_iter().collect();
+            let held = noted_at.into_iter().filter(|(claim, _)| noted.contains(claim));
+            held.for_each(|(_, at)| written[at] = v1::Written::Yes);
         }
         if !endings.is_empty() {
             let settled =

@@ -97,8 +97,11 @@ async fn a_report_may_be_repeated() -> Result<()> {
     let id = db.pitwheel().enqueue(work(1)).await?.id;
     let mut stream = node.stream(1).await?;
     let job = stream.jobs().await?.remove(0);
+    let progress = || v1::result::Outcome::Progress(v1::Progress { fraction: 0.5, note: "half".into() });
+    assert_eq!(stream.report(&job, progress()).await?, v1::Written::Yes);
     assert_eq!(stream.complete(&job).await?, v1::Written::Yes);
     assert_eq!(stream.complete(&job).await?, v1::Written::Lost);
+    assert_eq!(stream.report(&job, progress()).await?, v1::Written::Lost);
     let fail = v1::result::Outcome::Fail(v1::Fail { error: "late".into(), ..v1::Fail::default() });
     assert_eq!(stream.report(&job, fail).await?, v1::Written::Lost);
     assert_eq!(db.state(id).await?, Some(State::Done));
