@@ -11,4 +11,4 @@ where job.ctid = done.place
   and job.id = done.id
   and job.fence = done.fence
   and job.holder is not null
-returning job.id
+returning job.id, job.fence

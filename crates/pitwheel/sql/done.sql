@@ -24,4 +24,4 @@ select gone.id, clock_timestamp(), gone.run_at, gone.enqueued_at, gone.fence, go
     gone.priority, gone.crashes, 'done', gone.queue, gone.kind, gone.payload, gone.holder, gone.claimed_at,
     gone.timeout_ms, gone.key, gone.metadata, gone.note, gone.errors
 from gone
-returning id
+returning id, fence

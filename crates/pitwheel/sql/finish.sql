@@ -28,4 +28,4 @@ remembered as (
     from gone
     where gone.state is not null
 )
-select gone.id from gone
+select gone.id, gone.fence from gone

@@ -16,4 +16,4 @@ where job.id = back.id
   and job.fence = back.fence
   and job.holder is not null
   and job.cancel_requested_at is null
-returning job.id
+returning job.id, job.fence

@@ -16,18 +16,32 @@ ticked as (
     set ticked_at = clock_timestamp()
     from tick
 ),
+-- By id, like a heartbeat: otherwise the two can wait for each other.
+wrong as materialized (
+    select worker.id
+    from tick
+    cross join pitwheel.worker
+    where worker.dead_at is null
+      and (
+          tick.slept
+          or worker.lease_until < clock_timestamp()
+          or worker.lease_until > clock_timestamp() + worker.lease
+      )
+    order by worker.id
+    for no key update of worker
+),
 leased as (
     update pitwheel.worker
     set lease_until = clock_timestamp() + worker.lease
-    from tick
-    where worker.dead_at is null
+    from tick, wrong
+    where worker.id = wrong.id
       and (tick.slept or worker.lease_until > clock_timestamp() + worker.lease)
 ),
 dead as (
     update pitwheel.worker
     set dead_at = clock_timestamp()
-    from tick
-    where worker.dead_at is null
+    from tick, wrong
+    where worker.id = wrong.id
       and not tick.slept
       and worker.lease_until < clock_timestamp()
     returning worker.id, worker.name

@@ -319,7 +319,7 @@ async fn complete(
         (&places, Type::TID_ARRAY),
         (&emptied, Type::INT8_ARRAY),
     ];
-    mark(&client.rows(statement, params).await?, &ids, which, written);
+    mark(&client.rows(statement, params).await?, batch, which, written);
     Ok(())
 }
 
@@ -352,7 +352,7 @@ async fn finish(
         (&results, Type::TEXT_ARRAY),
         (&emptied, Type::INT8_ARRAY),
     ];
-    mark(&client.rows(FINISH, params).await?, &ids, which, written);
+    mark(&client.rows(FINISH, params).await?, batch, which, written);
     Ok(())
 }
 
@@ -392,7 +392,7 @@ async fn put_back(
         (&crashed, Type::BOOL_ARRAY),
         (&errors, Type::TEXT_ARRAY),
     ];
-    mark(&client.rows(PUT_BACK, params).await?, &ids, which, written);
+    mark(&client.rows(PUT_BACK, params).await?, batch, which, written);
     Ok(())
 }
 
@@ -400,11 +400,15 @@ fn claims(batch: &[Settlement], which: &[usize]) -> (Vec<i64>, Vec<i64>) {
     which.iter().map(|&at| (batch[at].claim.id, batch[at].claim.fence)).unzip()
 }
 
-/// Marks as written those whose id came back. The ids are sorted, so each is found by halving.
-fn mark(rows: &[tokio_postgres::Row], ids: &[i64], which: &[usize], written: &mut [Settled]) {
+/// Marks as written the claims that came back. They are sorted by id, so each is found by halving. The fence tells apart those
+/// of one job: a late holder's result may come in one batch with that of the next holder.
+fn mark(rows: &[tokio_postgres::Row], batch: &[Settlement], which: &[usize], written: &mut [Settled]) {
     for row in rows {
-        if let Ok(found) = ids.binary_search(&row.get(0)) {
-            written[which[found]] = Settled::Written;
+        let claim = Claim { id: row.get(0), fence: row.get(1) };
+        let first = which.partition_point(|&at| batch[at].claim.id < claim.id);
+        let same_job = which[first..].iter().take_while(|&&at| batch[at].claim.id == claim.id);
+        if let Some(&at) = same_job.into_iter().find(|&&at| batch[at].claim == claim) {
+            written[at] = Settled::Written;
         }
     }
 }

@@ -64,7 +64,6 @@ pub(crate) async fn run(node: Arc<Node>, mut queue: mpsc::UnboundedReceiver<Beat
 
 async fn answer(node: &Node, beats: Vec<Beat>) {
     let mut workers: Vec<i64> = beats.iter().flat_map(|beat| &beat.workers).copied().collect();
-    // Sorted: two nodes that renew the same rows lock them in one order.
     workers.sort_unstable();
     workers.dedup();
     match node.pool.run(async |client| heartbeat(&*client, &workers).await).await {

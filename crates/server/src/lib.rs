@@ -35,6 +35,7 @@ use pitwheel_proto::v1;
 use pitwheel_proto::v1::job_service_server::JobServiceServer;
 use pitwheel_proto::v1::worker_service_server::WorkerServiceServer;
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use tonic::service::Routes;
 use tonic::transport::Server;
 
@@ -100,6 +101,9 @@ pub enum Error {
 
 /// A peer that vanished without a word is noticed after this long and half again.
 const KEEPALIVE: Duration = Duration::from_secs(10);
+/// How long a node that ends waits for its peers to hang up: longer than it takes to notice that one has vanished. One that
+/// connected and never said a word is noticed by nobody.
+const FAREWELL: Duration = Duration::from_secs(16);
 /// Streams and calls at a time on one connection.
 const CALLS_MAX: u32 = 2000;
 
@@ -132,19 +136,28 @@ pub async fn run(
     }
     let node = Node::start(pitwheel.clone(), options, access.clone())?;
     let routes = routes(&pitwheel, &node, access).await?;
+    let told = Notify::new();
     let ending = async {
         shutdown.await;
         // First the streams, so that their workers look for another node; calls under way are still answered.
         node.stop();
+        told.notify_one();
     };
-    Server::builder()
+    let too_long = async {
+        told.notified().await;
+        tokio::time::sleep(FAREWELL).await;
+    };
+    let serving = Server::builder()
         .accept_http1(true)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE / 2))
         .max_concurrent_streams(CALLS_MAX)
         .add_routes(routes)
-        .serve_with_incoming_shutdown(incoming(listener, tls), ending)
-        .await?;
+        .serve_with_incoming_shutdown(incoming(listener, tls), ending);
+    tokio::select! {
+        served = serving => served?,
+        () = too_long => tracing::warn!("ending although somebody is still connected"),
+    }
     node.finish().await;
     Ok(())
 }

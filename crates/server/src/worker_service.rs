@@ -140,6 +140,8 @@ impl WorkerService for Workers {
         // Of somebody else's worker nothing is told but that it is not theirs to keep.
         answer.dead.extend(&others);
         for ended in request.ended.into_iter().filter(|ended| !others.contains(&ended.worker_id)) {
+            // Its connection broke, which we may not have noticed: nobody reads what would be sent down.
+            self.node.streams().close(ended.worker_id);
             let holding: Vec<Claim> = ended.holding.into_iter().map(convert::claim).collect();
             let given_back = beats::ended(&self.node, ended.worker_id, &holding).await;
             given_back.map_err(|error| convert::refusal(&error))?;

@@ -35,6 +35,9 @@ const LINGER: Duration = Duration::from_millis(1);
 const CALL_MAX: Duration = Duration::from_secs(30);
 /// Until the first stream is open, nobody has said how often.
 const HEARTBEAT: Duration = Duration::from_secs(5);
+/// How long a worker that ends tries to report what is left, then to sign off. What no server hears of, the lease gives back.
+const LAST_REPORTS: Duration = Duration::from_secs(10);
+const LAST_HEARTBEAT: Duration = Duration::from_secs(5);
 const PROGRESS: Duration = Duration::from_secs(1);
 /// Errors are cut by the server; this keeps a message small enough to be taken at all.
 const ERROR_CHARS_MAX: usize = 4000;
@@ -109,7 +112,16 @@ pub(super) async fn run(
         remote.closed.cancel();
     };
     let endings = async {
-        tokio::join!(reporting(&remote), reporting(&remote));
+        let late = async {
+            remote.closed.cancelled().await;
+            tokio::time::sleep(LAST_REPORTS).await;
+        };
+        tokio::select! {
+            _ = async { tokio::join!(reporting(&remote), reporting(&remote)) } => {}
+            () = late => {
+                tracing::warn!(worker = remote.name, "no server takes the last reports: their jobs will run again");
+            }
+        }
     };
     let shutdown = async {
         shutdown.await;
@@ -132,8 +144,8 @@ pub(super) async fn run(
         return Err(problem);
     }
     // Nothing is left: the server need not wait for our leases to run out.
-    if let Err(error) = remote.beat().await {
-        tracing::warn!(%error, worker = remote.name, "could not sign off; the leases will run out");
+    if !matches!(tokio::time::timeout(LAST_HEARTBEAT, remote.beat()).await, Ok(Ok(()))) {
+        tracing::warn!(worker = remote.name, "could not sign off; the leases will run out");
     }
     Ok(Stats {
         started: remote.started.load(Ordering::Relaxed),

@@ -6,6 +6,7 @@
 mod claim;
 mod control;
 mod enqueue;
+mod heartbeat;
 mod migrate;
 mod settle;
 mod takeover;

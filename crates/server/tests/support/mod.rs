@@ -88,20 +88,7 @@ impl Node {
 
     /// A stream of a client of another language, as it were: it sends heartbeats, and does nothing else by itself.
     pub(crate) async fn stream(&self, slots: u32) -> Result<Bare> {
-        let mut client = self.workers().await?;
-        let request = v1::StreamJobsRequest {
-            worker: "bare".into(),
-            queues: vec!["default".into()],
-            kinds: vec!["work".into()],
-            slots,
-        };
-        let mut messages = client.stream_jobs(request).await?.into_inner();
-        let Some(Event::Welcome(welcome)) = messages.message().await?.and_then(|message| message.event)
-        else {
-            bail!("no welcome");
-        };
-        let beating = beat(client.clone(), &welcome)?;
-        Ok(Bare { client, messages, worker_id: welcome.worker_id, beating })
+        Bare::open(self.workers().await?, slots).await
     }
 }
 
@@ -125,6 +112,23 @@ fn beat(mut client: WorkerServiceClient<Channel>, welcome: &v1::Welcome) -> Resu
 }
 
 impl Bare {
+    /// Opens a stream on a connection that others may use too.
+    pub(crate) async fn open(mut client: WorkerServiceClient<Channel>, slots: u32) -> Result<Bare> {
+        let request = v1::StreamJobsRequest {
+            worker: "bare".into(),
+            queues: vec!["default".into()],
+            kinds: vec!["work".into()],
+            slots,
+        };
+        let mut messages = client.stream_jobs(request).await?.into_inner();
+        let Some(Event::Welcome(welcome)) = messages.message().await?.and_then(|message| message.event)
+        else {
+            bail!("no welcome");
+        };
+        let beating = beat(client.clone(), &welcome)?;
+        Ok(Bare { client, messages, worker_id: welcome.worker_id, beating })
+    }
+
     /// The next jobs that come down.
     pub(crate) async fn jobs(&mut self) -> Result<Vec<v1::Assignment>> {
         let message = tokio::time::timeout(PATIENCE, self.messages.message()).await??;
