@@ -38,4 +38,5 @@ check:
 
 bench:
 	@scripts/setup bench
+	@scripts/venv $(TARGET)
 	cargo run --release -p pitwheel-bench -- $(CASE)

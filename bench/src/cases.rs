@@ -4,10 +4,16 @@ mod crowd;
 mod drain;
 mod idle;
 mod latency;
+mod lists;
+mod python;
 mod remote;
+mod streams;
 
 pub(crate) use crowd::{backlog, in_flight, pinned};
 pub(crate) use drain::{drain, end_to_end};
-pub(crate) use idle::{idle, memory, process};
-pub(crate) use latency::{late, latency};
+pub(crate) use idle::{idle, memory};
+pub(crate) use latency::{late, latency, remote_latency};
+pub(crate) use lists::lists;
+pub(crate) use python::{interpreter, python};
 pub(crate) use remote::remote;
+pub(crate) use streams::streams;

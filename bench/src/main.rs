@@ -6,6 +6,7 @@
 mod cases;
 mod driver;
 mod engine;
+mod part;
 mod raw;
 mod report;
 mod session;
@@ -18,7 +19,7 @@ use pitwheel_devdb::{Options, Server};
 use crate::report::Row;
 
 /// All but the last, which is for choosing a driver, make up the whole.
-const CASES: [&str; 11] = [
+const CASES: [&str; 15] = [
     "drain",
     "end_to_end",
     "backlog",
@@ -29,19 +30,27 @@ const CASES: [&str; 11] = [
     "idle",
     "memory",
     "remote",
+    "remote_latency",
+    "streams",
+    "python",
+    "lists",
     "driver",
 ];
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let chosen = env::args().nth(1);
-    if let (Some(part), Some(url)) = (chosen.as_deref(), env::args().nth(2)) {
-        return cases::process(part, &url).await;
+    if let (Some(role), Some(url)) = (chosen.as_deref(), env::args().nth(2)) {
+        return part::run(role, &url).await;
     }
     let cases = match chosen.as_deref() {
         None | Some("") => CASES[..CASES.len() - 1].to_vec(),
         Some(case) => vec![case],
     };
+    if cases.contains(&"python") {
+        // Missed now rather than when everything else is measured.
+        cases::interpreter()?;
+    }
     let (_server, url) = match env::var("DATABASE_URL") {
         Ok(url) => (None, url),
         Err(_) => {
@@ -70,6 +79,10 @@ async fn measure(case: &str, url: &str) -> Result<Vec<Row>> {
         "idle" => cases::idle(url).await,
         "memory" => cases::memory(url).await,
         "remote" => cases::remote(url).await,
+        "remote_latency" => cases::remote_latency(url).await,
+        "streams" => cases::streams(url).await,
+        "python" => cases::python(url).await,
+        "lists" => cases::lists(url).await,
         "driver" => driver::driver(url).await,
         _ => bail!("no case `{case}`: choose one of `{}`", CASES.join("`, `")),
     }

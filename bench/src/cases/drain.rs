@@ -11,7 +11,7 @@ use crate::session::Session;
 
 const JOBS: u64 = 100_000;
 /// How long Postgres may take to add a session's counters to its statistics.
-const STATISTICS_DELAY: std::time::Duration = std::time::Duration::from_millis(1500);
+pub(super) const STATISTICS_DELAY: std::time::Duration = std::time::Duration::from_millis(1500);
 
 /// What a drain cost the server.
 struct Cost {

@@ -1,63 +1,50 @@
 //! What a worker costs that has nothing to do, and what it needs when it has much.
 
-use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use pitwheel::Pitwheel;
-use tokio::io::AsyncReadExt;
 
-use super::drain::counters;
+use super::drain::{STATISTICS_DELAY, counters};
 use crate::engine::{Running, fill, fresh, kind};
+use crate::part::Part;
 use crate::report::Row;
+use crate::session::Session;
 
-const WATCHED: Duration = Duration::from_secs(10);
+/// A session adds to the counters once a second, so they are off by up to a second's work: a few hundredths of this.
+const WATCHED: Duration = Duration::from_secs(30);
+/// For so long Postgres may keep the counters of a session that fell idle to itself: what came before would be counted.
+const KEPT: Duration = Duration::from_secs(11);
 
-/// Statements a second of an idle node. Each statement of the engine is a transaction of its own.
+/// Statements a second of an idle node.
 pub(crate) async fn idle(url: &str) -> Result<Vec<Row>> {
     let (pitwheel, session) = fresh(url).await?;
     let running = Running::start(&pitwheel);
-    let (_, before) = counters(&session).await?;
-    tokio::time::sleep(WATCHED).await;
-    let (_, after) = counters(&session).await?;
+    let rate = statements(&session).await?;
     running.stop().await?;
     session.close().await?;
-    let seconds = WATCHED.as_secs_f64() + 1.5;
-    Ok(vec![Row::new("idle node", (after - before) / seconds, "statements/s").at_most(50.0)])
+    Ok(vec![Row::new("idle node", rate, "statements/s").at_most(50.0)])
+}
+
+/// Statements a second, from now on for a while. Each statement of the engine is a transaction of its own.
+pub(super) async fn statements(session: &Session) -> Result<f64> {
+    tokio::time::sleep(KEPT).await;
+    let (_, before) = counters(session).await?;
+    tokio::time::sleep(WATCHED).await;
+    let (_, after) = counters(session).await?;
+    Ok((after - before) / (WATCHED + STATISTICS_DELAY).as_secs_f64())
 }
 
 /// The most memory a worker process ever had, with a million jobs in the queue.
 pub(crate) async fn memory(url: &str) -> Result<Vec<Row>> {
     let (_, session) = fresh(url).await?;
     fill(&session, kind(true), 1_000_000).await?;
-    let mut worker = tokio::process::Command::new(std::env::current_exe()?)
-        .args(["worker-process", url])
-        .stdin(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()?;
-    let pid = worker.id().context("the worker process is gone")?;
+    let worker = Part::start("worker-process", url)?;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let status = std::fs::read_to_string(format!("/proc/{}/status", worker.pid()?))?;
     let most =
         status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM in the status")?;
     let kib: f64 = most.trim().trim_end_matches(" kB").parse()?;
-    drop(worker.stdin.take());
-    worker.wait().await?;
+    worker.stop().await?;
     session.close().await?;
     Ok(vec![Row::new("memory of a worker process at 1,000,000 backlog", kib / 1024.0, "MiB").at_most(100.0)])
-}
-
-/// The other side of a case that needs processes of their own: each works until its standard input ends.
-pub(crate) async fn process(part: &str, url: &str) -> Result<()> {
-    match part {
-        "worker-process" => {
-            let pitwheel = Pitwheel::connect(url).await?;
-            let running = Running::start(&pitwheel);
-            tokio::io::stdin().read_to_end(&mut Vec::new()).await?;
-            running.stop().await.map(drop)
-        }
-        "serve-process" => super::remote::serve(url).await,
-        "remote-process" => super::remote::work(url).await,
-        _ => anyhow::bail!("no part `{part}`"),
-    }
 }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::{Running, batch, fresh, kind};
+use crate::part::Part;
 use crate::raw::PAYLOAD;
 use crate::report::{Row, Sample};
 
@@ -21,51 +22,82 @@ impl Job for Ping {
     const KIND: &'static str = "ping";
 }
 
-/// From the call of enqueue to the first line of the handler, on a queue with nothing else in it.
+/// At a worker in this process: woken by hints, and by polling alone.
 pub(crate) async fn latency(url: &str) -> Result<Vec<Row>> {
-    let (hint_p50, hint_p99) = idle_queue(url, true).await?;
-    let (poll_p50, _) = idle_queue(url, false).await?;
+    let (pitwheel, session) = fresh(url).await?;
+    let hinted = idle_queue(Worker::new(&pitwheel), hinting(url).await?).await?;
+    session.close().await?;
+
+    let (pitwheel, session) = fresh(url).await?;
+    let silent = async || {
+        session.client.execute("select pitwheel.enqueue('ping', 'null')", &[]).await?;
+        Ok(())
+    };
+    let polled = idle_queue(Worker::new(&pitwheel).without_hints(), silent).await?;
+    session.close().await?;
     Ok(vec![
-        Row::new("enqueue to start, idle, hints, p50", hint_p50, "ms").at_most(2.0),
-        Row::new("enqueue to start, idle, hints, p99", hint_p99, "ms").at_most(15.0),
-        Row::new("enqueue to start, idle, polling, p50", poll_p50, "ms").at_most(30.0),
+        Row::new("enqueue to start, idle, hints, p50", hinted.p50, "ms").at_most(2.0),
+        Row::new("enqueue to start, idle, hints, p99", hinted.p99, "ms").at_most(15.0),
+        Row::new("enqueue to start, idle, polling, p50", polled.p50, "ms").at_most(30.0),
     ])
 }
 
-async fn idle_queue(url: &str, hints: bool) -> Result<(f64, f64)> {
-    let (pitwheel, session) = fresh(url).await?;
+/// At a worker that gets its jobs from a server, which is a process of its own.
+pub(crate) async fn remote_latency(url: &str) -> Result<Vec<Row>> {
+    let (_, session) = fresh(url).await?;
+    let (server, address) = Part::serve(url).await?;
+    let waits = idle_queue(Worker::remote(&address), hinting(url).await?).await?;
+    server.stop().await?;
+    session.close().await?;
+    Ok(vec![
+        Row::new("enqueue to start, idle, remote worker, p50", waits.p50, "ms").at_most(4.0),
+        Row::new("enqueue to start, idle, remote worker, p99", waits.p99, "ms").at_most(25.0),
+    ])
+}
+
+/// Enqueues with a handle that has no listener of its own, as an application in another process would.
+async fn hinting(url: &str) -> Result<impl AsyncFn() -> Result<()>> {
+    let producer = Pitwheel::connect(url).await?;
+    Ok(async move || {
+        producer.enqueue(&Ping).await?;
+        Ok(())
+    })
+}
+
+/// Milliseconds.
+struct Waits {
+    p50: f64,
+    p99: f64,
+}
+
+/// From the call of `enqueue` to the first line of the handler, on a queue with nothing else in it.
+async fn idle_queue(worker: Worker, enqueue: impl AsyncFn() -> Result<()>) -> Result<Waits> {
     let (started, mut starts) = mpsc::unbounded_channel();
     let started = Arc::new(started);
     let handler = move |_: Ping, _: Context| {
         let _ = started.send(Instant::now());
         std::future::ready(Ok::<_, String>(()))
     };
-    let worker = Worker::new(&pitwheel).queue("default", 10).handle(handler);
-    let worker = if hints { worker } else { worker.without_hints() };
     let (stop, stopped) = oneshot::channel::<()>();
-    let task = tokio::spawn(worker.run(async {
+    let task = tokio::spawn(worker.queue("default", 10).handle(handler).run(async {
         let _ = stopped.await;
     }));
-    // A handle without a listener of its own, as an application in another process would have.
-    let producer = Pitwheel::connect(url).await?;
+    // The first is not counted: it waits for the worker itself to start.
+    enqueue().await?;
+    starts.recv().await.context("the worker ended")?;
     let mut waits = Vec::new();
     for sample in 0..SAMPLES {
         // Long enough to be idle again, and never in step with the poll.
         tokio::time::sleep(Duration::from_micros(100_000 + 137 * sample as u64)).await;
         let asked = Instant::now();
-        if hints {
-            producer.enqueue(&Ping).await?;
-        } else {
-            session.client.execute("select pitwheel.enqueue('ping', 'null')", &[]).await?;
-        }
+        enqueue().await?;
         let start = starts.recv().await.context("the worker ended")?;
         waits.push(start.saturating_duration_since(asked).as_secs_f64() * 1000.0);
     }
     let _ = stop.send(());
     task.await??;
-    session.close().await?;
     waits.sort_by(f64::total_cmp);
-    Ok((waits[waits.len() / 2], waits[waits.len() * 99 / 100]))
+    Ok(Waits { p50: waits[waits.len() / 2], p99: waits[waits.len() * 99 / 100] })
 }
 
 /// A transaction that enqueues, stays open while a busy queue is worked on, and commits: from then to the start.

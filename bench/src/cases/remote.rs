@@ -1,80 +1,33 @@
 //! Workers over gRPC: a server process, and processes that know nothing of the database.
 
-use std::process::Stdio;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{Context as _, Result};
-use pitwheel::{Pitwheel, Worker};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
-use tokio::net::TcpListener;
-use tokio::process::{Child, Command};
+use anyhow::Result;
 
 use super::drain::counters;
-use crate::engine::{self, batch, fill, fresh, handling, insert, kind};
+use crate::engine::{self, batch, fill, fresh, insert, kind};
+use crate::part::Part;
 use crate::raw;
 use crate::report::{Row, Sample, Turns};
 use crate::session::Session;
 
-const JOBS: u64 = 20_000;
+pub(super) const JOBS: u64 = 20_000;
+const NOTHING_DUE: &str = "select not exists
+    (select from pitwheel.job where queue = 'default' and priority = 0 and run_at <= now())";
 /// The drain that the library is measured with, for comparison.
 const DRAINED: u64 = 100_000;
-/// Slots of one remote worker.
-const SLOTS: usize = 500;
 
-/// A child of this program that ends when it is dropped, or asked to.
-struct Part {
-    child: Child,
-}
-
-impl Part {
-    fn start(part: &str, url: &str) -> Result<Part> {
-        let child = Command::new(std::env::current_exe()?)
-            .args([part, url])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
-        Ok(Part { child })
-    }
-
-    async fn says(&mut self) -> Result<String> {
-        let out = self.child.stdout.as_mut().context("it has said everything already")?;
-        let mut line = String::new();
-        BufReader::new(out).read_line(&mut line).await?;
-        Ok(line.trim().to_owned())
-    }
-
-    async fn stop(mut self) -> Result<()> {
-        drop(self.child.stdin.take());
-        self.child.wait().await?;
-        Ok(())
-    }
-}
-
-/// The server's side.
-pub(super) async fn serve(url: &str) -> Result<()> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    println!("http://{}", listener.local_addr()?);
-    let ended = async {
-        let _ = tokio::io::stdin().read_to_end(&mut Vec::new()).await;
-    };
-    Ok(pitwheel_server::run(Pitwheel::connect(url).await?, listener, Default::default(), ended).await?)
-}
-
-/// The workers' side.
-pub(super) async fn work(url: &str) -> Result<()> {
-    let worker = handling(Worker::remote(url).queue("default", SLOTS), &Arc::new(AtomicU64::new(0)));
-    let ended = async {
-        let _ = tokio::io::stdin().read_to_end(&mut Vec::new()).await;
-    };
-    worker.run(ended).await?;
-    Ok(())
-}
-
-/// One run: jobs a second, and transactions a job.
 async fn once(url: &str, workers: usize, behind: u64) -> Result<(f64, f64)> {
+    end_to_end(url, workers, behind, |address| Part::start("remote-process", address)).await
+}
+
+/// One run with workers that `start` makes for the server's address: jobs a second, and transactions a job.
+pub(super) async fn end_to_end(
+    url: &str,
+    workers: usize,
+    behind: u64,
+    start: impl Fn(&str) -> Result<Part>,
+) -> Result<(f64, f64)> {
     let (pitwheel, session) = fresh(url).await?;
     if behind > 0 {
         fill(&session, kind(false), behind).await?;
@@ -83,20 +36,15 @@ async fn once(url: &str, workers: usize, behind: u64) -> Result<(f64, f64)> {
             session.client.batch_execute(statement).await?;
         }
     }
-    let mut server = Part::start("serve-process", url)?;
-    let address = server.says().await?;
-    let parts: Result<Vec<Part>> = (0..workers).map(|_| Part::start("remote-process", &address)).collect();
-    let parts = parts?;
-    let open = "select count(*) from pitwheel.worker where dead_at is null";
-    while session.client.query_one(open, &[]).await?.get::<_, i64>(0) < workers as i64 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let (server, address) = Part::serve(url).await?;
+    let parts = (0..workers).map(|_| start(&address)).collect::<Result<Vec<Part>>>()?;
+    until_open(&session, workers).await?;
     let (_, before) = counters(&session).await?;
     let started = Instant::now();
     for _ in 0..JOBS as usize / raw::BATCH {
         pitwheel.enqueue_many(batch(kind(false), raw::BATCH)).await?;
     }
-    until_done(&session).await?;
+    session.until(NOTHING_DUE).await?;
     let rate = JOBS as f64 / started.elapsed().as_secs_f64();
     let (_, after) = counters(&session).await?;
     for part in parts {
@@ -107,14 +55,9 @@ async fn once(url: &str, workers: usize, behind: u64) -> Result<(f64, f64)> {
     Ok((rate, (after - before) / JOBS as f64))
 }
 
-/// Until nothing is due any more.
-async fn until_done(session: &Session) -> Result<()> {
-    let left = "select exists (select from pitwheel.job where queue = 'default' and priority = 0 and run_at <= now())";
-    let left = session.client.prepare(left).await?;
-    while session.client.query_one(&left, &[]).await?.get(0) {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    Ok(())
+/// Until this many streams are open.
+pub(super) async fn until_open(session: &Session, streams: usize) -> Result<()> {
+    session.until(&format!("select count(*) >= {streams} from pitwheel.worker where dead_at is null")).await
 }
 
 pub(crate) async fn remote(url: &str) -> Result<Vec<Row>> {

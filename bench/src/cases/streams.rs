@@ -1,0 +1,80 @@
+//! What a fleet that has nothing to do costs the database.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use pitwheel_proto::v1;
+use pitwheel_proto::v1::stream_jobs_response::Event;
+use pitwheel_proto::v1::worker_service_client::WorkerServiceClient;
+use tokio::task::JoinSet;
+use tonic::transport::Channel;
+
+use super::idle::statements;
+use super::remote::until_open;
+use crate::engine::{fresh, kind};
+use crate::part::Part;
+use crate::report::Row;
+
+const STREAMS: usize = 1000;
+/// Few, since each takes a file of this process and of the server.
+const CONNECTIONS: usize = 4;
+/// Streams are opened over this long, an interval of heartbeats: if all sent theirs at once, one statement would do.
+const OPENED_OVER: Duration = Duration::from_secs(5);
+
+/// Statements a second of one node, with one idle stream and then with a thousand.
+pub(crate) async fn streams(url: &str) -> Result<Vec<Row>> {
+    let (_, session) = fresh(url).await?;
+    let (server, address) = Part::serve(url).await?;
+    let mut clients = Vec::new();
+    for _ in 0..CONNECTIONS {
+        clients.push(WorkerServiceClient::connect(address.clone()).await?);
+    }
+    let mut fleet = JoinSet::new();
+    fleet.spawn(idle_worker(clients[0].clone(), Duration::ZERO));
+    until_open(&session, 1).await?;
+    let one = statements(&session).await?;
+    for n in 1..STREAMS {
+        let delay = OPENED_OVER.mul_f64(n as f64 / STREAMS as f64);
+        fleet.spawn(idle_worker(clients[n % CONNECTIONS].clone(), delay));
+    }
+    until_open(&session, STREAMS).await?;
+    let thousand = statements(&session).await?;
+    if let Some(ended) = fleet.try_join_next() {
+        bail!("a stream ended: {:?}", ended?);
+    }
+    fleet.shutdown().await;
+    drop(clients);
+    server.stop().await?;
+    session.close().await?;
+    Ok(vec![
+        Row::new("idle node, 1,000 streams", thousand, "statements/s").against("1 stream", one).at_most(1.2),
+    ])
+}
+
+/// A worker process in the server's eyes: a stream, and a heartbeat as often as the server says.
+async fn idle_worker(mut client: WorkerServiceClient<Channel>, delay: Duration) -> Result<()> {
+    tokio::time::sleep(delay).await;
+    let request = v1::StreamJobsRequest {
+        worker: "idle".to_owned(),
+        queues: vec!["default".to_owned()],
+        kinds: vec![kind(false).to_owned()],
+        slots: 10,
+    };
+    let mut messages = client.stream_jobs(request).await?.into_inner();
+    let Some(Event::Welcome(welcome)) = messages.message().await?.and_then(|message| message.event) else {
+        bail!("no welcome");
+    };
+    let every: Duration = welcome.heartbeat_every.context("no interval for heartbeats")?.try_into()?;
+    let beats = async {
+        loop {
+            let request = v1::HeartbeatRequest { worker_ids: vec![welcome.worker_id], ended: Vec::new() };
+            let answer = client.heartbeat(request).await?.into_inner();
+            ensure!(answer.dead_worker_ids.is_empty(), "declared dead while alive");
+            tokio::time::sleep(every).await;
+        }
+    };
+    tokio::select! {
+        failed = beats => failed,
+        message = messages.message() => bail!("the idle stream ended, or brought a job: {message:?}"),
+    }
+}

@@ -1,0 +1,80 @@
+//! Processes of their own, for the cases that need them: each works until its standard input ends.
+
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use pitwheel::{Pitwheel, Worker};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::net::TcpListener;
+use tokio::process::{Child, Command};
+
+use crate::engine::{Running, handling};
+
+/// Slots of one remote worker.
+const SLOTS: usize = 500;
+
+/// A process that ends when it is dropped, or asked to.
+pub(crate) struct Part {
+    child: Child,
+}
+
+impl Part {
+    /// A child of this program, in one of the roles of [`run`].
+    pub(crate) fn start(role: &str, url: &str) -> Result<Part> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args([role, url]);
+        Part::spawn(command)
+    }
+
+    pub(crate) fn spawn(mut command: Command) -> Result<Part> {
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
+        Ok(Part { child })
+    }
+
+    /// A server on this database, and its address.
+    pub(crate) async fn serve(url: &str) -> Result<(Part, String)> {
+        let mut server = Part::start("serve-process", url)?;
+        let out = server.child.stdout.as_mut().context("the server's output is not ours")?;
+        let mut line = String::new();
+        BufReader::new(out).read_line(&mut line).await?;
+        Ok((server, line.trim().to_owned()))
+    }
+
+    pub(crate) fn pid(&self) -> Result<u32> {
+        self.child.id().context("the process is gone")
+    }
+
+    pub(crate) async fn stop(mut self) -> Result<()> {
+        drop(self.child.stdin.take());
+        let status = self.child.wait().await?;
+        ensure!(status.success(), "a process of the case failed: {status}");
+        Ok(())
+    }
+}
+
+/// The other side: what a child of this program does.
+pub(crate) async fn run(role: &str, url: &str) -> Result<()> {
+    let ended = async {
+        let _ = tokio::io::stdin().read_to_end(&mut Vec::new()).await;
+    };
+    match role {
+        "worker-process" => {
+            let running = Running::start(&Pitwheel::connect(url).await?);
+            ended.await;
+            running.stop().await?;
+        }
+        "serve-process" => {
+            let listener = TcpListener::bind("127.0.0.1:0").await?;
+            println!("http://{}", listener.local_addr()?);
+            pitwheel_server::run(Pitwheel::connect(url).await?, listener, Default::default(), ended).await?;
+        }
+        "remote-process" => {
+            let worker = Worker::remote(url).queue("default", SLOTS);
+            handling(worker, &Arc::new(AtomicU64::new(0))).run(ended).await?;
+        }
+        _ => bail!("no part `{role}`"),
+    }
+    Ok(())
+}
