@@ -1,7 +1,7 @@
 //! The handle through which a program talks to the engine.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio_postgres::types::Type;
 
@@ -263,8 +263,10 @@ impl Pitwheel {
         let seconds = keep.as_secs_f64();
         let sql = "select pitwheel.prune_history(make_interval(secs => $1))";
         let connection = self.pool.get().await?;
+        let begun = Instant::now();
         let rows = db::query(&connection, sql, &[(&seconds, Type::FLOAT8)]).await?;
         connection.execute_typed(include_str!("../sql/prune_audit.sql"), &[]).await?;
+        metrics::maintained("prune", begun.elapsed());
         Ok(rows.first().map_or(0, |row| row.get(0)))
     }
 }

@@ -15,6 +15,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::client::Pitwheel;
 use crate::error::{DatabaseError, Error};
+use crate::metrics;
 
 /// A connection attempt that takes longer is given up.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
@@ -154,15 +155,22 @@ impl Pool {
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let session = Arc::new(self.get().await?);
+        let session = Arc::new(self.get().await.inspect_err(metrics::failed)?);
         // A statement of its own, so that a step that took too long, and its share of the session, is gone behind it.
         let done = tokio::time::timeout(STATEMENT_MAX, step(session.clone())).await;
-        done.unwrap_or_else(|_| {
+        let done = done.unwrap_or_else(|_| {
             if let Ok(session) = Arc::try_unwrap(session) {
                 drop(Object::take(session.connection));
             }
             Err(no_answer())
-        })
+        });
+        done.inspect_err(metrics::failed)
+    }
+
+    /// How many connections are in use, how many are idle, and how many callers wait for one.
+    pub fn usage(&self) -> (usize, usize, usize) {
+        let status = self.pool.status();
+        (status.size - status.available.min(status.size), status.available, status.waiting)
     }
 
     pub(crate) fn config(&self) -> &Config {

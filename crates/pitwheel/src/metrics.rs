@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 use metrics::{Counter, Histogram, Unit, counter, describe_counter, describe_histogram, histogram};
 
 use crate::claim::Claimed;
+use crate::error::{DatabaseError, Error};
 use crate::settle::Ending;
 use crate::sweep::Swept;
 
@@ -19,11 +20,13 @@ pub const CLAIM_BATCH: &str = "pitwheel_claim_batch_size";
 const CLAIM_DURATION: &str = "pitwheel_claim_duration_seconds";
 const CLAIM_EMPTY: &str = "pitwheel_claim_empty_total";
 const CLAIMED: &str = "pitwheel_jobs_claimed_total";
+const DB_ERRORS: &str = "pitwheel_db_errors_total";
 const DEDUPLICATED: &str = "pitwheel_jobs_deduplicated_total";
 const DURATION: &str = "pitwheel_job_duration_seconds";
 const ENQUEUED: &str = "pitwheel_jobs_enqueued_total";
 const FINISHED: &str = "pitwheel_jobs_finished_total";
 const LOST: &str = "pitwheel_jobs_lost_total";
+const MAINTENANCE: &str = "pitwheel_maintenance_duration_seconds";
 const RESCUED: &str = "pitwheel_jobs_rescued_total";
 const RETRIES: &str = "pitwheel_job_retries_total";
 const WAIT: &str = "pitwheel_job_wait_seconds";
@@ -44,15 +47,20 @@ pub fn enable() {
     describe_counter!(LOST, "Endings that were refused: the job had been given to others.");
     describe_counter!(RESCUED, "Jobs taken from dead workers.");
     describe_counter!(CLAIM_EMPTY, "Claims that found nothing due.");
+    describe_counter!(DB_ERRORS, "Steps of the engine that failed, by SQLSTATE class.");
     describe_counter!(WAKEUPS, "Hints heard that something is due.");
     describe_histogram!(WAIT, Unit::Seconds, "From due to claimed.");
     describe_histogram!(DURATION, Unit::Seconds, "From claimed to settled.");
     describe_histogram!(CLAIM_DURATION, Unit::Seconds, "How long a claim takes.");
+    describe_histogram!(MAINTENANCE, Unit::Seconds, "How long a sweep takes, and a prune.");
     describe_histogram!(CLAIM_BATCH, Unit::Count, "Jobs a claim brought.");
     // Known in advance, so there from the start.
     counter!(CLAIM_EMPTY).absolute(0);
     counter!(LOST).absolute(0);
     counter!(WAKEUPS).absolute(0);
+    for class in ["08", "40", "53", "57", "unreachable"] {
+        counter!(DB_ERRORS, "class" => class).absolute(0);
+    }
     for reason in ["dead_worker", "too_many_crashes"] {
         counter!(RESCUED, "reason" => reason).absolute(0);
     }
@@ -218,5 +226,24 @@ pub(crate) fn swept(swept: &Swept) {
 pub(crate) fn woken() {
     if on() {
         counter!(WAKEUPS).increment(1);
+    }
+}
+
+/// A step of the engine failed.
+pub(crate) fn failed(error: &Error) {
+    let Error::Database(error) = error else { return };
+    if on() {
+        let class = match error {
+            DatabaseError::Refused { code, .. } => code.get(..2).unwrap_or("unknown").to_owned(),
+            DatabaseError::Unreachable(_) => "unreachable".to_owned(),
+        };
+        counter!(DB_ERRORS, "class" => class).increment(1);
+    }
+}
+
+/// A sweep or a prune took so long.
+pub(crate) fn maintained(task: &'static str, took: Duration) {
+    if on() {
+        histogram!(MAINTENANCE, "task" => task).record(took);
     }
 }

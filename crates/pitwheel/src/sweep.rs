@@ -1,6 +1,6 @@
 //! Giving back the jobs of workers that died. Every node may sweep; nobody leads.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
@@ -34,6 +34,7 @@ pub struct Swept {
 ///
 /// `tick` is how often anybody needs to sweep; after a gap longer than `slept` nobody is declared dead.
 pub async fn sweep(client: &Client, tick: Duration, slept: Duration) -> Result<Swept, Error> {
+    let begun = Instant::now();
     let params: db::Params = &[(&millis(tick), Type::INT8), (&millis(slept), Type::INT8)];
     let rows = db::query(client, include_str!("../sql/sweep.sql"), params).await?;
     let Some(row) = rows.first() else {
@@ -42,6 +43,7 @@ pub async fn sweep(client: &Client, tick: Duration, slept: Duration) -> Result<S
     let mut swept = Swept { slept: row.get("slept"), dead: row.get("dead"), ..Swept::default() };
     (swept.given_back, swept.buried) = take_back(client).await?;
     metrics::swept(&swept);
+    metrics::maintained("sweep", begun.elapsed());
     Ok(swept)
 }
 

@@ -10,17 +10,21 @@ pub mod views;
 mod workers;
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use axum::extract::{DefaultBodyLimit, FromRef, Request, State};
+use axum::extract::{DefaultBodyLimit, FromRef, MatchedPath, Request, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use ::metrics::{counter, histogram};
 use pitwheel::Pitwheel;
 use serde_json::json;
 use utoipa::openapi::OpenApi;
-use utoipa::{IntoResponses, OpenApi as _};
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa::{IntoResponses, Modify, OpenApi as _};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -58,8 +62,23 @@ pub(crate) enum Answer {
 /// Jobs, queues and workers of a Pitwheel, over HTTP. Send `authorization: Bearer TOKEN`, unless the server listens on
 /// loopback. Errors are problem+json. Lists are paged: pass `next` of a page as `before` for the one after it.
 #[derive(utoipa::OpenApi)]
-#[openapi(info(title = "Pitwheel", license(name = "MIT OR Apache-2.0")), servers((url = "/api/v1")))]
+#[openapi(
+    info(title = "Pitwheel", license(name = "MIT OR Apache-2.0")),
+    servers((url = "/api/v1")),
+    security((), ("token" = [])),
+    modifiers(&Tokens)
+)]
 struct Described;
+
+/// Says in the description how a token is shown.
+struct Tokens;
+
+impl Modify for Tokens {
+    fn modify(&self, description: &mut OpenApi) {
+        let token = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+        description.components.get_or_insert_default().add_security_scheme("token", token);
+    }
+}
 
 /// What the handlers share.
 #[derive(Clone)]
@@ -120,6 +139,7 @@ pub(crate) fn router(api: Api) -> Router {
         .with_state(api)
         .route("/healthz", get(|| async { Json(json!({ "status": "ok" })) }))
         .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn(measured))
         .layer(DefaultBodyLimit::max(limits::MESSAGE_BYTES_MAX))
 }
 
@@ -142,6 +162,17 @@ async fn metrics(State(metrics): State<Arc<Metrics>>, caller: Caller) -> Result<
 async fn wrong_method(request: Request) -> Problem {
     let (method, path) = (request.method(), request.uri().path());
     Problem::refused(StatusCode::METHOD_NOT_ALLOWED, format!("{path} does not take {method}"))
+}
+
+/// Counts calls, by route and outcome. A stream of events counts as begun.
+async fn measured(path: Option<MatchedPath>, request: Request, next: Next) -> Response {
+    let begun = Instant::now();
+    let response = next.run(request).await;
+    let route = path.map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());
+    let code = response.status().as_u16().to_string();
+    counter!("pitwheel_http_requests_total", "route" => route.clone(), "code" => code).increment(1);
+    histogram!("pitwheel_http_request_duration_seconds", "route" => route).record(begun.elapsed());
+    response
 }
 
 /// What nobody serves.

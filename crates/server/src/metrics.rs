@@ -50,28 +50,26 @@ impl Metrics {
     /// All of it, as text. Without the database, what this node knows by itself.
     pub(crate) async fn render(&self) -> String {
         let mut text = self.recorder.render();
-        let streams = self.node.streams().len();
-        gauge(
-            &mut text,
-            "pitwheel_grpc_streams",
-            "Streams of remote workers that are open here.",
-            [("".into(), streams as f64)],
-        );
-        let clients = self.node.watch.len();
-        gauge(
-            &mut text,
-            "pitwheel_sse_clients",
-            "Streams of events that are open here.",
-            [("".into(), clients as f64)],
-        );
         let version = labels(&[("version", env!("CARGO_PKG_VERSION"))]);
         gauge(&mut text, "pitwheel_build_info", "The version of this node.", [(version, 1.0)]);
+        let streams = self.node.streams().len();
+        one(&mut text, "pitwheel_grpc_streams", "Streams of remote workers that are open here.", streams as f64);
+        let clients = self.node.watch.len();
+        one(&mut text, "pitwheel_sse_clients", "Streams of events that are open here.", clients as f64);
+        let (used, idle, waiting) = self.node.pool.usage();
+        let states = [("used", used), ("idle", idle), ("waited_for", waiting)];
+        let states = states.map(|(state, count)| (labels(&[("state", state)]), count as f64));
+        gauge(&mut text, "pitwheel_db_pool_connections", "Connections for claims and reports.", states);
+        process_gauges(&mut text);
         match self.database().await {
             Ok((queues, running, fleet)) => {
                 queue_gauges(&mut text, &queues, &running);
                 fleet_gauges(&mut text, &fleet);
             }
             Err(error) => tracing::warn!(%error, "cannot read how the database stands"),
+        }
+        if let Ok(schema) = self.pitwheel.migration_status().await {
+            one(&mut text, "pitwheel_schema_version", "The version of the schema.", f64::from(schema.found));
         }
         text
     }
@@ -121,6 +119,8 @@ fn queue_gauges(text: &mut String, queues: &[QueueSummary], running: &[InFlight]
         "Jobs that run, counted up to 50,000 in all.",
         running.iter().map(|queue| (labels(&[("queue", &queue.queue)]), queue.jobs as f64)),
     );
+    let in_use: i64 = running.iter().map(|queue| queue.jobs).sum();
+    one(text, "pitwheel_worker_slots_in_use", "Slots of workers in which a job runs.", in_use as f64);
     gauge(
         text,
         "pitwheel_longest_running_seconds",
@@ -140,19 +140,38 @@ fn fleet_gauges(text: &mut String, fleet: &[Fleet]) {
     });
     gauge(text, "pitwheel_workers", "Living workers.", counted);
     let slots: i64 = fleet.iter().map(|part| part.slots).sum();
-    gauge(
-        text,
-        "pitwheel_worker_slots",
-        "Jobs that the living workers can run at a time.",
-        [("".into(), slots as f64)],
-    );
+    one(text, "pitwheel_worker_slots", "Jobs that the living workers can run at a time.", slots as f64);
     let silent = fleet.iter().map(|part| part.silent_seconds).fold(0.0, f64::max);
-    gauge(
-        text,
-        "pitwheel_worker_heartbeat_age_seconds",
-        "How long ago the living worker was heard of that was silent longest.",
-        [("".into(), silent)],
-    );
+    let help = "How long ago the living worker was heard of that was silent longest.";
+    one(text, "pitwheel_worker_heartbeat_age_seconds", help, silent);
+}
+
+/// What every Prometheus client tells of its process, as far as this system says.
+fn process_gauges(text: &mut String) {
+    const TICKS: f64 = 100.0; // a second, on every Linux
+    const PAGE: f64 = 4096.0;
+    let number = |text: &str, at: usize| text.split_whitespace().nth(at).and_then(|word| word.parse::<f64>().ok());
+    if let Ok(memory) = std::fs::read_to_string("/proc/self/statm")
+        && let Some(pages) = number(&memory, 1)
+    {
+        one(text, "process_resident_memory_bytes", "Resident memory.", pages * PAGE);
+    }
+    // Behind the name, which may have blanks in it.
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    if let Some((_, stat)) = stat.rsplit_once(')')
+        && let (Some(user), Some(system)) = (number(stat, 11), number(stat, 12))
+    {
+        let _ = writeln!(text, "# HELP process_cpu_seconds_total Time on a processor.");
+        let _ = writeln!(text, "# TYPE process_cpu_seconds_total counter");
+        let _ = writeln!(text, "process_cpu_seconds_total {}\n", (user + system) / TICKS);
+    }
+    if let Ok(files) = std::fs::read_dir("/proc/self/fd") {
+        one(text, "process_open_fds", "Open files.", files.count() as f64);
+    }
+}
+
+fn one(text: &mut String, name: &str, help: &str, value: f64) {
+    gauge(text, name, help, [(String::new(), value)]);
 }
 
 fn gauge(text: &mut String, name: &str, help: &str, values: impl IntoIterator<Item = (String, f64)>) {

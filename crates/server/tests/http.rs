@@ -268,8 +268,25 @@ async fn metrics_count_what_happens() -> Result<()> {
         r#"pitwheel_jobs{queue="left",state="waiting"} 1"#,
         r#"pitwheel_workers{state="alive",transport="grpc"} 1"#,
         "pitwheel_worker_slots 5",
+        "pitwheel_worker_slots_in_use 0",
+        "pitwheel_schema_version 2",
+        r#"pitwheel_http_requests_total{route="/api/v1/jobs",code="201"} "#,
+        r#"pitwheel_db_errors_total{class="unreachable"} 0"#,
+        "pitwheel_db_pool_connections{state=\"waited_for\"} 0",
+        "process_resident_memory_bytes",
+        "process_cpu_seconds_total",
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+    let documented = include_str!("../../../docs/metrics.md");
+    let names: Vec<&str> = documented.split('`').filter(|word| word.starts_with("pitwheel_")).collect();
+    assert!(names.len() > 25, "{names:?}");
+    for name in &names {
+        assert!(text.contains(&format!("# TYPE {name} ")), "{name} is documented, and not there");
+    }
+    let shown = text.lines().filter_map(|line| line.strip_prefix("# TYPE pitwheel_")?.split(' ').next());
+    for name in shown {
+        assert!(names.contains(&format!("pitwheel_{name}").as_str()), "pitwheel_{name} is not documented");
     }
     running.stop().await?;
     node.stop().await
