@@ -12,6 +12,7 @@ mod workers;
 use std::sync::Arc;
 use std::time::Instant;
 
+use ::metrics::{counter, histogram};
 use axum::extract::{DefaultBodyLimit, FromRef, MatchedPath, Request, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
@@ -19,7 +20,6 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use ::metrics::{counter, histogram};
 use pitwheel::Pitwheel;
 use serde_json::json;
 use utoipa::openapi::OpenApi;

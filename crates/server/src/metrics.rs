@@ -53,7 +53,12 @@ impl Metrics {
         let version = labels(&[("version", env!("CARGO_PKG_VERSION"))]);
         gauge(&mut text, "pitwheel_build_info", "The version of this node.", [(version, 1.0)]);
         let streams = self.node.streams().len();
-        one(&mut text, "pitwheel_grpc_streams", "Streams of remote workers that are open here.", streams as f64);
+        one(
+            &mut text,
+            "pitwheel_grpc_streams",
+            "Streams of remote workers that are open here.",
+            streams as f64,
+        );
         let clients = self.node.watch.len();
         one(&mut text, "pitwheel_sse_clients", "Streams of events that are open here.", clients as f64);
         let (used, idle, waiting) = self.node.pool.usage();
@@ -150,7 +155,8 @@ fn fleet_gauges(text: &mut String, fleet: &[Fleet]) {
 fn process_gauges(text: &mut String) {
     const TICKS: f64 = 100.0; // a second, on every Linux
     const PAGE: f64 = 4096.0;
-    let number = |text: &str, at: usize| text.split_whitespace().nth(at).and_then(|word| word.parse::<f64>().ok());
+    let number =
+        |text: &str, at: usize| text.split_whitespace().nth(at).and_then(|word| word.parse::<f64>().ok());
     if let Ok(memory) = std::fs::read_to_string("/proc/self/statm")
         && let Some(pages) = number(&memory, 1)
     {
