@@ -36,26 +36,22 @@ use crate::watch::Watch;
 
 /// What every call may be answered with instead.
 #[derive(IntoResponses)]
+#[allow(dead_code, reason = "for the description only")]
 pub(crate) enum Answer {
     /// Something about the request is wrong; nothing was changed.
     #[response(status = 400, content_type = "application/problem+json")]
-    #[allow(dead_code, reason = "for the description only")]
     Wrong(#[to_schema] Problem),
     /// A token is missing, or not known.
     #[response(status = 401, content_type = "application/problem+json")]
-    #[allow(dead_code, reason = "for the description only")]
     Unknown(#[to_schema] Problem),
     /// The token's role does not allow it.
     #[response(status = 403, content_type = "application/problem+json")]
-    #[allow(dead_code, reason = "for the description only")]
     Forbidden(#[to_schema] Problem),
     /// There is no such thing.
     #[response(status = 404, content_type = "application/problem+json")]
-    #[allow(dead_code, reason = "for the description only")]
     Missing(#[to_schema] Problem),
     /// The database is away: try again.
     #[response(status = 503, content_type = "application/problem+json")]
-    #[allow(dead_code, reason = "for the description only")]
     Away(#[to_schema] Problem),
 }
 

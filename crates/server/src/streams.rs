@@ -14,7 +14,7 @@ use crate::traces;
 
 /// A claim is dealt to this many streams, or to as many as it takes to have room for all of it: few, so that a message carries
 /// a good many jobs, and enough that few jobs are spread.
-const STREAMS_FAIR: usize = 8;
+const STREAMS_FAIR: usize = 4;
 
 /// What goes down a stream.
 pub(crate) type Message = v1::StreamJobsResponse;
