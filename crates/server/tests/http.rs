@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use pitwheel::{Context, State, Worker};
+use pitwheel::{Context, State, Verdict, Worker};
 use pitwheel_testkit::TestDb;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -242,7 +242,11 @@ async fn progress_and_state_are_seen_as_they_change() -> Result<()> {
 #[tokio::test]
 async fn metrics_count_what_happens() -> Result<()> {
     let (db, node, http) = served().await?;
-    let handler = async |work: Work, _: Context| if work.n == 0 { Err("no") } else { Ok(()) };
+    let handler = async |work: Work, _: Context| match work.n {
+        // Not again before the test is over.
+        0 => Ok::<_, String>(Verdict::retry_after(Duration::from_secs(3600), "no")),
+        _ => Ok(Verdict::Complete),
+    };
     let running = start(Worker::remote(&node.url()).queue("counted", 5).handle(handler));
     until("its stream is open", async || {
         Ok(http.get("/metrics").await?.text.contains("pitwheel_grpc_streams 1"))
