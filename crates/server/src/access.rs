@@ -148,7 +148,7 @@ impl Access {
     async fn owner(&self, secret: &str) -> Result<Caller, Refused> {
         let hash = hash(secret);
         for (wait, age) in [(Duration::ZERO, REMEMBER), (LOOK_AGAIN, LOOK_AGAIN)] {
-            // After the wait, what is that new was read after this call came.
+            // After the wait, tokens read less than that ago were read after this call came.
             tokio::time::sleep(wait).await;
             // When the database is away, who was let in before still is.
             if let Err(error) = self.refresh(age).await {
