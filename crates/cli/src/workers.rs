@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
 use comfy_table::Color;
-use pitwheel::{Order, WorkerSummary};
+use pitwheel::{WorkerCommand, WorkerSummary};
 use pitwheel_server::views::Worker;
 use serde_json::json;
 
@@ -68,9 +68,9 @@ pub(crate) struct Ids {
 pub(crate) async fn run(command: WorkersCommand, settings: &Settings) -> anyhow::Result<()> {
     match command {
         WorkersCommand::List(args) => list(&args, settings).await,
-        WorkersCommand::Quiet(Ids { ids }) => order(&ids, Order::Quiet, settings).await,
-        WorkersCommand::Drain(Ids { ids }) => order(&ids, Order::Drain, settings).await,
-        WorkersCommand::Resume(Ids { ids }) => order(&ids, Order::Resume, settings).await,
+        WorkersCommand::Quiet(Ids { ids }) => order(&ids, WorkerCommand::Quiet, settings).await,
+        WorkersCommand::Drain(Ids { ids }) => order(&ids, WorkerCommand::Drain, settings).await,
+        WorkersCommand::Resume(Ids { ids }) => order(&ids, WorkerCommand::Resume, settings).await,
     }
 }
 
@@ -122,22 +122,22 @@ fn colour(state: &str) -> Option<Color> {
 }
 
 /// Tells each worker and goes on to the next when one cannot be told.
-async fn order(ids: &[i64], order: Order, settings: &Settings) -> anyhow::Result<()> {
+async fn order(ids: &[i64], command: WorkerCommand, settings: &Settings) -> anyhow::Result<()> {
     let pitwheel = database::open(settings).await?;
     let mut outcomes = Vec::new();
     for &id in ids {
         let (state, words) = match order {
-            Order::Quiet => (
+            WorkerCommand::Quiet => (
                 "quiet",
                 format!("worker {id} is given nothing more; `pitwheel workers resume {id}` ends that"),
             ),
-            Order::Drain => (
+            WorkerCommand::Drain => (
                 "draining",
                 format!("worker {id} is given nothing more, and ends when what it runs has ended"),
             ),
-            Order::Resume => ("alive", format!("worker {id} is given jobs again")),
+            WorkerCommand::Resume => ("alive", format!("worker {id} is given jobs again")),
         };
-        let taken = pitwheel.order_worker(id, order).await?;
+        let taken = pitwheel.command_worker(id, order).await?;
         outcomes.push(json!({ "id": id, "outcome": if taken { state } else { "not_found" } }));
         match taken {
             true if !settings.json() => say(&words),

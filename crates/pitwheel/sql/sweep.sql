@@ -5,7 +5,7 @@
 -- length (the clock jumped back) is cut.
 -- Zero rows: somebody else ticked within $1.
 with tick as materialized (
-    select clock_timestamp() - sweep_tick.ticked_at > $2::bigint * interval '1 millisecond' as slept
+    select clock_timestamp() - sweep_tick.ticked_at > $2::bigint * interval '1 millisecond' as leases_extended
     from pitwheel.sweep_tick
     where clock_timestamp() - sweep_tick.ticked_at > $1::bigint * interval '1 millisecond'
        or sweep_tick.ticked_at > clock_timestamp()
@@ -23,7 +23,7 @@ wrong as materialized (
     cross join pitwheel.worker
     where worker.dead_at is null
       and (
-          tick.slept
+          tick.leases_extended
           or worker.lease_until < clock_timestamp()
           or worker.lease_until > clock_timestamp() + worker.lease
       )
@@ -35,14 +35,14 @@ leased as (
     set lease_until = clock_timestamp() + worker.lease
     from tick, wrong
     where worker.id = wrong.id
-      and (tick.slept or worker.lease_until > clock_timestamp() + worker.lease)
+      and (tick.leases_extended or worker.lease_until > clock_timestamp() + worker.lease)
 ),
 dead as (
     update pitwheel.worker
     set dead_at = clock_timestamp()
     from tick, wrong
     where worker.id = wrong.id
-      and not tick.slept
+      and not tick.leases_extended
       and worker.lease_until < clock_timestamp()
     returning worker.id, worker.name
 ),
@@ -52,5 +52,5 @@ forgotten as (
     where worker.dead_at < clock_timestamp() - interval '1 day'
       and not exists (select from pitwheel.hold where hold.worker = worker.id)
 )
-select tick.slept, array(select dead.name from dead) as dead
+select tick.leases_extended, array(select dead.name from dead) as dead
 from tick

@@ -7,14 +7,14 @@ use std::time::{Duration, SystemTime};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
+use crate::ctid::Ctid;
 use crate::cursor::{Bounds, Cursor, Position, Snapshot};
 use crate::db::{self, Sql};
 use crate::error::Error;
-use crate::place::Place;
 use crate::settle::{Claim, Ending, Settlement, settle};
 
 const CLAIM: &str = include_str!("../sql/claim.sql");
-const DEAL: &str = include_str!("../sql/deal.sql");
+const CLAIM_FOR_WORKERS: &str = include_str!("../sql/claim_for_workers.sql");
 const CLAIM_ALONE: &str = include_str!("../sql/claim_alone.sql");
 const LOOK_BACK: &str = include_str!("../sql/look_back.sql");
 const UNKNOWN_HOLDS: &str = include_str!("../sql/unknown_holds.sql");
@@ -28,7 +28,7 @@ pub(crate) const SUSPECT_CRASHES: i16 = 2;
 
 /// How many jobs a queue may give.
 #[derive(Debug, Clone)]
-pub struct Ask {
+pub struct QueueSlots {
     /// The queue.
     pub queue: String,
     /// Its free slots.
@@ -43,7 +43,7 @@ pub struct Claimed {
     /// The worker it is claimed for.
     pub holder: i64,
     /// Where its row stands now.
-    pub place: Place,
+    pub ctid: Ctid,
     /// The batch it came in, whose row goes with its last job.
     pub hold: i64,
     /// Which attempt this is, counted from 1.
@@ -74,12 +74,13 @@ pub struct Claimed {
 pub async fn claim(
     client: &impl Sql,
     worker: i64,
-    asks: &[Ask],
+    slots_by_queue: &[QueueSlots],
     kinds: &[String],
     bounds: &Bounds,
 ) -> Result<Vec<Claimed>, Error> {
-    let queues: Vec<&str> = asks.iter().map(|ask| ask.queue.as_str()).collect();
-    let slots: Vec<i32> = asks.iter().map(|ask| i32::try_from(ask.slots).unwrap_or(i32::MAX)).collect();
+    let queues: Vec<&str> = slots_by_queue.iter().map(|ask| ask.queue.as_str()).collect();
+    let slots: Vec<i32> =
+        slots_by_queue.iter().map(|ask| i32::try_from(ask.slots).unwrap_or(i32::MAX)).collect();
     let rows = client
         .rows(
             CLAIM,
@@ -99,22 +100,22 @@ pub async fn claim(
     Ok(rows.iter().map(|row| Claimed::read(row, worker, row.get(13), &mut names)).collect())
 }
 
-/// Claims for many workers: one job for each of the hands held out, at most [`CLAIM_MAX`], in their order. Who got which is
+/// Claims for many workers: one job for each of the slots_by_worker held out, at most [`CLAIM_MAX`], in their order. Who got which is
 /// said with each job. Tell the cursor afterwards.
 ///
 /// Not safe to cancel, like [`claim`].
-pub async fn deal(
+pub async fn claim_for_workers(
     client: &impl Sql,
-    hands: &[i64],
+    slots_by_worker: &[i64],
     queues: &[String],
     kinds: &[String],
     bounds: &Bounds,
 ) -> Result<Vec<Claimed>, Error> {
-    let mut workers = hands.to_vec();
+    let mut workers = slots_by_worker.to_vec();
     workers.sort_unstable();
     workers.dedup();
     let params: db::Params = &[
-        (&hands, Type::INT8_ARRAY),
+        (&slots_by_worker, Type::INT8_ARRAY),
         (&workers, Type::INT8_ARRAY),
         (&queues, Type::TEXT_ARRAY),
         (&bounds.queues, Type::TEXT_ARRAY),
@@ -123,7 +124,7 @@ pub async fn deal(
         (&bounds.ids, Type::INT8_ARRAY),
         (&kinds, Type::TEXT_ARRAY),
     ];
-    let rows = client.rows(DEAL, params).await?;
+    let rows = client.rows(CLAIM_FOR_WORKERS, params).await?;
     let mut holds = HashMap::new();
     for row in &rows {
         let made: (Option<Vec<i64>>, Option<Vec<i64>>) = (row.get(14), row.get(15));
@@ -243,7 +244,7 @@ impl Claimed {
             key: row.get(9),
             payload: row.get(10),
             metadata: row.get(11),
-            place: row.get(12),
+            ctid: row.get(12),
             holder,
             hold,
         }

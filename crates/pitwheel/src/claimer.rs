@@ -10,7 +10,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::claim::{Ask, Claimed, LookedBack, claim_alone, look_back};
+use crate::claim::{Claimed, LookedBack, QueueSlots, claim_alone, look_back};
 use crate::cursor::{Bounds, Cursor};
 use crate::db::Pool;
 use crate::error::Error;
@@ -22,7 +22,7 @@ const POLL_SOON: Duration = Duration::from_millis(2);
 /// median.
 const POLL_IDLE: Duration = Duration::from_millis(40);
 /// However many claim on a node, a job that nobody hints at waits no longer.
-const POLL_CROWDED: Duration = Duration::from_secs(1);
+const POLL_SHARED: Duration = Duration::from_secs(1);
 /// How often a job that appeared where claims no longer read is looked for.
 const LOOK_BACK: Duration = Duration::from_secs(1);
 /// A look back that takes long, because a transaction has been open for long, is made rarer: at most this share of the time.
@@ -31,12 +31,12 @@ const LOOK_BACK_SHARE: u32 = 10;
 const START_OVER: Duration = Duration::from_secs(60);
 /// How long after a claim that failed the worker looks for jobs it may hold unknowingly: a statement given up by us may go on
 /// at the server for a while.
-const DOUBT: Duration = Duration::from_secs(120);
+const UNKNOWN_CLAIMS: Duration = Duration::from_secs(120);
 /// Claims under way at a time when the last one was full: while one waits for its commit, the other works.
 const CLAIMS_MAX: usize = 2;
 
 /// Who takes what the loop claims: the slots of one worker, or the streams of a node.
-pub trait Taker: Sync {
+pub trait ClaimSink: Sync {
     /// A name for logs.
     fn name(&self) -> &str;
     /// Connections for claims.
@@ -67,29 +67,29 @@ pub trait Taker: Sync {
     fn release_unknown(&self) -> impl Future<Output = Result<usize, Error>> + Send;
     /// A worker that runs nothing, to run a suspect alone; it gets nothing else until that has ended.
     fn alone(&self) -> Option<i64>;
-    /// Starts a suspect on the worker that [`Taker::alone`] gave; without one, that worker goes on as before.
+    /// Starts a suspect on the worker that [`ClaimSink::alone`] gave; without one, that worker goes on as before.
     fn start_alone(&self, worker: i64, suspect: Option<Claimed>);
     /// How many claim like this one on this node, itself included. While they are idle they share one node's polls.
-    fn crowd(&self) -> u32 {
+    fn claimers_on_node(&self) -> u32 {
         1
     }
     /// How long to claim nothing at all, at first, so that somebody gets to be alone.
-    fn patience(&self) -> Duration;
+    fn alone_wait(&self) -> Duration;
 }
 
 /// Room set aside for one claim.
 #[derive(Debug, Default)]
 pub struct Reserved {
     /// How many of each queue, in the order in which they are asked.
-    pub asks: Vec<Ask>,
+    pub slots_by_queue: Vec<QueueSlots>,
     /// Whose room it is, one entry for each job; empty where all is one worker's.
-    pub hands: Vec<i64>,
+    pub slots_by_worker: Vec<i64>,
     /// How many in all.
     pub total: usize,
 }
 
 struct Claimer<'a, T> {
-    taker: &'a T,
+    sink: &'a T,
     cursor: Cursor,
     /// The last claim brought all it asked for, so there is more.
     busy: bool,
@@ -101,72 +101,72 @@ struct Claimer<'a, T> {
     /// The database's clock when it was last seen, and when that was.
     clock: (SystemTime, Instant),
     suspects: bool,
-    patience: Duration,
+    alone_wait: Duration,
     /// Until when a claim that failed may turn out to have been committed.
-    doubt_until: Instant,
+    unknown_until: Instant,
 }
 
 /// What a claim asked for, when it began, and what it brought.
 type Answer = (Reserved, Instant, Result<Vec<Claimed>, Error>);
 
-/// Claims and starts jobs until the taker stops.
-pub async fn claim_for(taker: &impl Taker) {
-    let mut claimer = Claimer::new(taker);
+/// Claims and starts jobs until the sink stops.
+pub async fn run_claimer(sink: &impl ClaimSink) {
+    let mut claimer = Claimer::new(sink);
     let mut claims = FuturesUnordered::new();
-    let mut trouble = Trouble::default();
-    while !taker.stop().is_cancelled() {
+    let mut retry_delay = RetryDelay::default();
+    while !sink.stop().is_cancelled() {
         if claims.is_empty()
             && let Err(error) = claimer.look_around().await
         {
-            tracing::warn!(%error, worker = taker.name(), "cannot look for jobs, will try again");
-            trouble.wait(taker.stop()).await;
+            tracing::warn!(%error, worker = sink.name(), "cannot look for jobs, will try again");
+            retry_delay.wait(sink.stop()).await;
             continue;
         }
         while claimer.wants_more(claims.len()) {
-            let room = taker.reserve();
+            let room = sink.reserve();
             if room.total == 0 {
                 // Nothing to do before there is room again; then at once.
                 claimer.busy = true;
                 break;
             }
             claimer.hint = false;
-            claims.push(claim_once(taker, room, claimer.cursor.bounds()));
+            claims.push(claim_once(sink, room, claimer.cursor.bounds()));
         }
         let idle = claims.is_empty();
         tokio::select! {
             Some(answer) = claims.next(), if !idle => match claimer.take(answer) {
-                Ok(()) => trouble.over(),
+                Ok(()) => retry_delay.reset(),
                 Err(error) => {
-                    tracing::warn!(%error, worker = taker.name(), "cannot claim, will try again");
-                    trouble.wait(taker.stop()).await;
+                    tracing::warn!(%error, worker = sink.name(), "cannot claim, will try again");
+                    retry_delay.wait(sink.stop()).await;
                 }
             },
-            () = taker.freed().notified() => {}
-            () = taker.due().notified() => claimer.hinted(),
+            () = sink.freed().notified() => {}
+            () = sink.due().notified() => claimer.hinted(),
             () = tokio::time::sleep_until(claimer.wake_up().into()), if idle => {}
-            () = taker.stop().cancelled() => {}
+            () = sink.stop().cancelled() => {}
         }
     }
     // A claim under way brings jobs that are ours, whether we want them or not.
     while let Some(answer) = claims.next().await {
         if let Err(error) = claimer.take(answer) {
-            tracing::warn!(%error, worker = taker.name(), "the last claim failed");
+            tracing::warn!(%error, worker = sink.name(), "the last claim failed");
         }
     }
 }
 
-async fn claim_once(taker: &impl Taker, room: Reserved, bounds: Bounds) -> Answer {
+async fn claim_once(sink: &impl ClaimSink, room: Reserved, bounds: Bounds) -> Answer {
     let begun = Instant::now();
-    let claimed = taker.claim(&room, &bounds).await;
+    let claimed = sink.claim(&room, &bounds).await;
     (room, begun, claimed)
 }
 
-impl<'a, T: Taker> Claimer<'a, T> {
-    fn new(taker: &'a T) -> Claimer<'a, T> {
+impl<'a, T: ClaimSink> Claimer<'a, T> {
+    fn new(sink: &'a T) -> Claimer<'a, T> {
         let now = Instant::now();
         Claimer {
-            taker,
-            cursor: Cursor::new(taker.queues().iter().map(String::as_str)),
+            sink,
+            cursor: Cursor::new(sink.queues().iter().map(String::as_str)),
             busy: false,
             poll: POLL_SOON,
             next_poll: now,
@@ -175,8 +175,8 @@ impl<'a, T: Taker> Claimer<'a, T> {
             next_start_over: now + START_OVER,
             clock: (SystemTime::UNIX_EPOCH, now),
             suspects: false,
-            patience: taker.patience(),
-            doubt_until: now,
+            alone_wait: sink.alone_wait(),
+            unknown_until: now,
         }
     }
 
@@ -204,30 +204,34 @@ impl<'a, T: Taker> Claimer<'a, T> {
         let jobs = match claimed {
             Ok(jobs) => jobs,
             Err(error) => {
-                self.doubt_until = Instant::now() + DOUBT;
-                self.taker.unreserve(&room, &[]);
+                self.unknown_until = Instant::now() + UNKNOWN_CLAIMS;
+                self.sink.unreserve(&room, &[]);
                 return Err(error);
             }
         };
         // Where one total is shared, a full claim says nothing of the queues that it did not get to.
-        let asked: &[Ask] = if room.hands.is_empty() || jobs.len() < room.total { &room.asks } else { &[] };
+        let asked: &[QueueSlots] = if room.slots_by_worker.is_empty() || jobs.len() < room.total {
+            &room.slots_by_queue
+        } else {
+            &[]
+        };
         let now = self.clock.0 + self.clock.1.elapsed();
         self.cursor.after(asked, &jobs, now);
         metrics::claimed(&jobs, now, begun.elapsed());
-        self.taker.unreserve(&room, &jobs);
+        self.sink.unreserve(&room, &jobs);
         self.busy = jobs.len() == room.total;
-        let idle = (POLL_IDLE * self.taker.crowd()).min(POLL_CROWDED);
+        let idle = (POLL_IDLE * self.sink.claimers_on_node()).min(POLL_SHARED);
         self.poll = if jobs.is_empty() { (self.poll * 2).min(idle) } else { POLL_SOON };
         self.next_poll =
             Instant::now() + if std::mem::take(&mut self.hint) { Duration::ZERO } else { self.poll };
-        self.taker.start(jobs);
+        self.sink.start(jobs);
         Ok(())
     }
 
     /// Looks back if it is time, and runs a suspect alone if one waits. With no claim under way.
     async fn look_around(&mut self) -> Result<(), Error> {
         if Instant::now() >= self.next_look {
-            if Instant::now() < self.doubt_until {
+            if Instant::now() < self.unknown_until {
                 self.release_unknown().await?;
             }
             self.look_back().await?;
@@ -239,10 +243,10 @@ impl<'a, T: Taker> Claimer<'a, T> {
     }
 
     async fn release_unknown(&self) -> Result<(), Error> {
-        let released = self.taker.release_unknown().await?;
+        let released = self.sink.release_unknown().await?;
         if released > 0 {
             tracing::info!(
-                worker = self.taker.name(),
+                worker = self.sink.name(),
                 jobs = released,
                 "released jobs whose claim was answered too late"
             );
@@ -256,9 +260,9 @@ impl<'a, T: Taker> Claimer<'a, T> {
             self.cursor.start_over();
             self.next_start_over = begun + START_OVER;
         }
-        let (taker, cursor) = (self.taker, &mut self.cursor);
+        let (sink, cursor) = (self.sink, &mut self.cursor);
         let LookedBack { seen_at, suspects } =
-            taker.pool().run(async |client| look_back(&client, taker.kinds(), cursor).await).await?;
+            sink.pool().run(async |client| look_back(&client, sink.kinds(), cursor).await).await?;
         self.clock = (seen_at, Instant::now());
         self.suspects = suspects;
         self.next_look = Instant::now() + LOOK_BACK.max(begun.elapsed() * LOOK_BACK_SHARE);
@@ -269,36 +273,36 @@ impl<'a, T: Taker> Claimer<'a, T> {
     /// tells which.
     async fn run_suspect_alone(&mut self) -> Result<(), Error> {
         self.suspects = false;
-        let taker = self.taker;
-        let deadline = Instant::now() + self.patience;
+        let sink = self.sink;
+        let deadline = Instant::now() + self.alone_wait;
         let worker = loop {
-            if let Some(worker) = taker.alone() {
+            if let Some(worker) = sink.alone() {
                 break worker;
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                self.patience *= 2;
-                self.next_look = Instant::now() + LOOK_BACK.max(self.patience);
+                self.alone_wait *= 2;
+                self.next_look = Instant::now() + LOOK_BACK.max(self.alone_wait);
                 return Ok(());
             }
             tokio::select! {
-                () = taker.freed().notified() => {}
-                () = taker.stop().cancelled() => return Ok(()),
+                () = sink.freed().notified() => {}
+                () = sink.stop().cancelled() => return Ok(()),
                 () = tokio::time::sleep(left) => {}
             }
         };
-        self.doubt_until = Instant::now() + DOUBT;
-        let suspect = taker
+        self.unknown_until = Instant::now() + UNKNOWN_CLAIMS;
+        let suspect = sink
             .pool()
-            .run(async |client| claim_alone(&client, worker, taker.queues(), taker.kinds()).await)
+            .run(async |client| claim_alone(&client, worker, sink.queues(), sink.kinds()).await)
             .await;
-        self.patience = taker.patience();
+        self.alone_wait = sink.alone_wait();
         let found = matches!(suspect, Ok(Some(_)));
         let (suspect, ended) = match suspect {
             Ok(suspect) => (suspect, Ok(())),
             Err(error) => (None, Err(error)),
         };
-        taker.start_alone(worker, suspect);
+        sink.start_alone(worker, suspect);
         if found {
             self.next_look = Instant::now();
         }
@@ -309,21 +313,21 @@ impl<'a, T: Taker> Claimer<'a, T> {
 /// Waits between tries when the database is away: longer each time, spread at random, so that a fleet does not come back
 /// at once.
 #[derive(Default)]
-pub struct Trouble {
+pub struct RetryDelay {
     tries: u32,
 }
 
-impl Trouble {
+impl RetryDelay {
     const LONGEST: Duration = Duration::from_secs(2);
 
     /// It works again.
-    pub fn over(&mut self) {
+    pub fn reset(&mut self) {
         self.tries = 0;
     }
 
     /// Waits a while, or until `stop`.
     pub async fn wait(&mut self, stop: &CancellationToken) {
-        let span = Duration::from_millis(50).saturating_mul(1 << self.tries.min(10)).min(Trouble::LONGEST);
+        let span = Duration::from_millis(50).saturating_mul(1 << self.tries.min(10)).min(RetryDelay::LONGEST);
         self.tries += 1;
         tokio::select! {
             () = tokio::time::sleep(span.mul_f64(0.5 + fastrand::f64() / 2.0)) => {}

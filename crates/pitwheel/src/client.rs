@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio_postgres::types::Type;
 
-use crate::control::{self, Cancelled, Change, Changed, Order};
+use crate::control::{self, Cancelled, Change, Changed, WorkerCommand};
 use crate::db::{self, Pool, Sql};
 use crate::enqueue::{self, Enqueued, Enqueuing};
 use crate::error::Error;
@@ -181,8 +181,8 @@ impl Pitwheel {
 
     /// Tells a worker to take nothing more, to end, or to go on; it hears of it with its next renewal. False: no living
     /// worker has this id, or it drains already.
-    pub async fn order_worker(&self, worker: i64, order: Order) -> Result<bool, Error> {
-        control::order_worker(&*self.pool.get().await?, &self.actor, worker, order).await
+    pub async fn command_worker(&self, worker: i64, command: WorkerCommand) -> Result<bool, Error> {
+        control::command_worker(&*self.pool.get().await?, &self.actor, worker, command).await
     }
 
     /// Whether payloads, metadata and results of a kind are kept from those who may only look.

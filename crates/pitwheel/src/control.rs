@@ -51,7 +51,7 @@ pub enum Cancelled {
 
 /// An order for a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum WorkerCommand {
     /// It is given nothing more.
     Quiet,
     /// It is given nothing more, and ends when what it runs has ended. This cannot be taken back.
@@ -60,12 +60,12 @@ pub enum Order {
     Resume,
 }
 
-impl Order {
+impl WorkerCommand {
     fn as_str(self) -> &'static str {
         match self {
-            Order::Quiet => "quiet",
-            Order::Drain => "drain",
-            Order::Resume => "resume",
+            WorkerCommand::Quiet => "quiet",
+            WorkerCommand::Drain => "drain",
+            WorkerCommand::Resume => "resume",
         }
     }
 }
@@ -194,14 +194,14 @@ fn row_name(queue: Option<&str>) -> Result<&str, Error> {
 }
 
 /// Whether there was such a worker to take the order.
-pub(crate) async fn order_worker(
+pub(crate) async fn command_worker(
     client: &Client,
     actor: &str,
     worker: i64,
-    order: Order,
+    command: WorkerCommand,
 ) -> Result<bool, Error> {
-    let params: db::Params = &[(&worker, Type::INT8), (&order.as_str(), Type::TEXT), (&actor, Type::TEXT)];
-    let rows = db::query(client, include_str!("../sql/order_worker.sql"), params).await?;
+    let params: db::Params = &[(&worker, Type::INT8), (&command.as_str(), Type::TEXT), (&actor, Type::TEXT)];
+    let rows = db::query(client, include_str!("../sql/command_worker.sql"), params).await?;
     Ok(!rows.is_empty())
 }
 

@@ -12,7 +12,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::claim::{Ask, Claimed};
+use crate::claim::{Claimed, QueueSlots};
 
 /// How much later than its `run_at` a job may get its transaction id: the time between reading the clock and writing the
 /// first row of the same statement, with room for a backend that was not scheduled in between.
@@ -86,11 +86,11 @@ impl Cursor {
     }
 
     /// What a claim that started at the bounds and asked for this came to.
-    pub fn after(&mut self, asks: &[Ask], claimed: &[Claimed], now: SystemTime) {
+    pub fn after(&mut self, slots_by_queue: &[QueueSlots], claimed: &[Claimed], now: SystemTime) {
         for job in claimed {
             self.claimed(&job.queue, job.priority, Position { run_at: job.run_at, id: job.claim.id });
         }
-        for ask in asks {
+        for ask in slots_by_queue {
             if claimed.iter().filter(|job| *job.queue == *ask.queue).count() < ask.slots {
                 self.ran_dry(&ask.queue, now);
             }

@@ -13,12 +13,12 @@ use futures_util::FutureExt;
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
+use crate::backend::Backend;
 use crate::claim::Claimed;
-use crate::door::Door;
+use crate::ctid::Ctid;
 use crate::enqueue::Enqueued;
 use crate::error::Error;
 use crate::job::{History, Job, NewJob};
-use crate::place::Place;
 use crate::settle::{Cause, Claim, Failure, Outcome, Verdict};
 use crate::trace::TraceContext;
 
@@ -122,7 +122,7 @@ pub struct Context {
 }
 
 struct Inner {
-    door: Arc<Door>,
+    backend: Arc<Backend>,
     job: Claimed,
     history: History,
     /// To be stopped, and its waker: because somebody asked for it, or because the claim was lost.
@@ -134,10 +134,10 @@ struct Inner {
 }
 
 impl Context {
-    pub(crate) fn new(door: Arc<Door>, job: Claimed, history: History) -> Context {
+    pub(crate) fn new(backend: Arc<Backend>, job: Claimed, history: History) -> Context {
         Context {
             inner: Arc::new(Inner {
-                door,
+                backend,
                 job,
                 history,
                 cancelled: AtomicBool::new(false),
@@ -210,7 +210,7 @@ impl Context {
             Some(trace) => job.trace(trace),
             None => job,
         };
-        self.inner.door.enqueue(jobs.into_iter().map(|job| traced(job.into())).collect()).await
+        self.inner.backend.enqueue(jobs.into_iter().map(|job| traced(job.into())).collect()).await
     }
 
     /// Returns once somebody asked to cancel this job, or its claim was lost. What the handler returns afterwards decides:
@@ -261,8 +261,8 @@ impl Context {
         self.inner.settled_by_handler.load(Ordering::Acquire)
     }
 
-    pub(crate) fn place(&self) -> Place {
-        self.inner.job.place
+    pub(crate) fn ctid(&self) -> Ctid {
+        self.inner.job.ctid
     }
 
     pub(crate) fn history(&self) -> History {

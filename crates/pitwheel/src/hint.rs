@@ -69,7 +69,7 @@ async fn send(client: &impl Sql, word: &str) -> Result<(), Error> {
 pub type OnDue = dyn Fn(Option<&str>) + Send + Sync;
 
 /// Who is woken by what.
-pub struct Ears {
+pub struct HintListener {
     /// Called when something may be due in this queue, or in any.
     pub due: Box<OnDue>,
     /// Somebody may want a running job stopped.
@@ -77,19 +77,19 @@ pub struct Ears {
 }
 
 /// Listens until dropped, connecting again whenever the connection breaks.
-pub async fn listen(pool: &Pool, ears: Ears) {
+pub async fn listen(pool: &Pool, listener: HintListener) {
     let config = pool.config();
     loop {
         let ended = match config.get_ssl_mode() {
             SslMode::Require => match db::tls() {
                 Ok(tls) => match config.connect(tls).await {
-                    Ok((client, connection)) => hear(client, connection, &ears).await,
+                    Ok((client, connection)) => hear(client, connection, &listener).await,
                     Err(error) => Err(error.into()),
                 },
                 Err(error) => Err(error),
             },
             _ => match config.connect(NoTls).await {
-                Ok((client, connection)) => hear(client, connection, &ears).await,
+                Ok((client, connection)) => hear(client, connection, &listener).await,
                 Err(error) => Err(error.into()),
             },
         };
@@ -104,7 +104,7 @@ pub async fn listen(pool: &Pool, ears: Ears) {
             Err(error) => tracing::debug!(%error, "the listener lost its connection"),
         }
         // What was hinted at meanwhile went unheard.
-        (ears.due)(None);
+        (listener.due)(None);
         tokio::time::sleep(RECONNECT.mul_f64(0.5 + fastrand::f64())).await;
     }
 }
@@ -115,7 +115,11 @@ enum Heard {
     Closed,
 }
 
-async fn hear<S, T>(client: Client, mut connection: Connection<S, T>, ears: &Ears) -> Result<Heard, Error>
+async fn hear<S, T>(
+    client: Client,
+    mut connection: Connection<S, T>,
+    listener: &HintListener,
+) -> Result<Heard, Error>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
     T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
@@ -141,7 +145,7 @@ where
                 Some(Err(error)) => return Err(error.into()),
                 Some(Ok(AsyncMessage::Notification(hint))) => {
                     heard_hello = true;
-                    ears.wake(hint.payload());
+                    listener.wake(hint.payload());
                 }
                 Some(Ok(_)) => {}
             },
@@ -149,7 +153,7 @@ where
     }
 }
 
-impl Ears {
+impl HintListener {
     fn wake(&self, word: &str) {
         match word.split_once(' ') {
             Some(("due", queue)) => {

@@ -383,7 +383,7 @@ pub(crate) async fn audit(
 
 /// Living workers of one transport and state.
 #[derive(Debug)]
-pub struct Fleet {
+pub struct WorkerCount {
     /// `direct` or `grpc`.
     pub transport: String,
     /// `alive`, `quiet` or `draining`.
@@ -397,16 +397,16 @@ pub struct Fleet {
 }
 
 /// The living workers.
-pub async fn fleet(client: &Client) -> Result<Vec<Fleet>, Error> {
-    let rows = db::query(client, include_str!("../sql/fleet.sql"), &[]).await?;
-    let fleet = |row: &Row| Fleet {
+pub async fn worker_counts(client: &Client) -> Result<Vec<WorkerCount>, Error> {
+    let rows = db::query(client, include_str!("../sql/worker_counts.sql"), &[]).await?;
+    let worker_counts = |row: &Row| WorkerCount {
         transport: row.get("transport"),
         state: row.get("state"),
         workers: row.get("workers"),
         slots: row.get("slots"),
         silent_seconds: row.get("silent_seconds"),
     };
-    Ok(rows.iter().map(fleet).collect())
+    Ok(rows.iter().map(worker_counts).collect())
 }
 
 /// What runs of one queue.

@@ -75,9 +75,9 @@ pub async fn retire(client: &Client, worker: i64) -> Result<(), Error> {
 }
 
 /// The running jobs of these workers that somebody asked to cancel, and whose they are.
-pub async fn wanted_stopped(client: &Client, workers: &[i64]) -> Result<Vec<(i64, Claim)>, Error> {
+pub async fn cancel_requests(client: &Client, workers: &[i64]) -> Result<Vec<(i64, Claim)>, Error> {
     let params: db::Params = &[(&workers, Type::INT8_ARRAY)];
-    let rows = db::query(client, include_str!("../sql/wanted_stopped.sql"), params).await?;
+    let rows = db::query(client, include_str!("../sql/cancel_requests.sql"), params).await?;
     Ok(rows.iter().map(|row| (row.get(0), Claim { id: row.get(1), fence: row.get(2) })).collect())
 }
 
@@ -99,7 +99,7 @@ pub async fn progress(client: &Client, reports: &[(Claim, f32, String)]) -> Resu
 
 /// What a heartbeat of many workers came to.
 #[derive(Debug, Default)]
-pub struct Beat {
+pub struct HeartbeatReply {
     /// Those that live.
     pub alive: Vec<i64>,
     /// What somebody asked to cancel.
@@ -109,9 +109,9 @@ pub struct Beat {
 }
 
 /// Moves the leases of many workers on, in one statement.
-pub async fn heartbeat(client: &impl Sql, workers: &[i64]) -> Result<Beat, Error> {
+pub async fn heartbeat(client: &impl Sql, workers: &[i64]) -> Result<HeartbeatReply, Error> {
     let sql = include_str!("../sql/heartbeat.sql");
-    let mut beat = Beat::default();
+    let mut beat = HeartbeatReply::default();
     for row in client.rows(sql, &[(&workers, Type::INT8_ARRAY)]).await? {
         let worker: i64 = row.get(0);
         if beat.alive.last() != Some(&worker) {
@@ -128,8 +128,8 @@ pub async fn heartbeat(client: &impl Sql, workers: &[i64]) -> Result<Beat, Error
 }
 
 /// Which of these workers live.
-pub async fn living(client: &impl Sql, workers: &[i64]) -> Result<Vec<i64>, Error> {
-    let rows = client.rows(include_str!("../sql/living.sql"), &[(&workers, Type::INT8_ARRAY)]).await?;
+pub async fn alive_workers(client: &impl Sql, workers: &[i64]) -> Result<Vec<i64>, Error> {
+    let rows = client.rows(include_str!("../sql/alive_workers.sql"), &[(&workers, Type::INT8_ARRAY)]).await?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
@@ -159,7 +159,7 @@ pub async fn held(client: &impl Sql, workers: &[i64]) -> Result<Vec<Hold>, Error
 
 /// Which attempt a claim is, as the database knows it.
 #[derive(Debug, Clone)]
-pub struct AttemptOf {
+pub struct AttemptInfo {
     /// Counted from 1.
     pub number: u32,
     /// How many there are.
@@ -171,12 +171,12 @@ pub struct AttemptOf {
 }
 
 /// Which attempts these claims are; those that are lost have no entry.
-pub async fn attempts(client: &impl Sql, claims: &[Claim]) -> Result<HashMap<i64, AttemptOf>, Error> {
+pub async fn attempts(client: &impl Sql, claims: &[Claim]) -> Result<HashMap<i64, AttemptInfo>, Error> {
     let (ids, fences): (Vec<i64>, Vec<i64>) = claims.iter().map(|claim| (claim.id, claim.fence)).unzip();
     let params: db::Params = &[(&ids, Type::INT8_ARRAY), (&fences, Type::INT8_ARRAY)];
     let rows = client.rows(include_str!("../sql/attempts.sql"), params).await?;
     let read = rows.iter().map(|row| {
-        let attempt = AttemptOf {
+        let attempt = AttemptInfo {
             number: unsigned(row.get(1)),
             max: unsigned(row.get(2)),
             cancelled: row.get(3),
@@ -188,16 +188,16 @@ pub async fn attempts(client: &impl Sql, claims: &[Claim]) -> Result<HashMap<i64
 }
 
 /// Which of these workers came in with this token.
-pub async fn workers_of(client: &impl Sql, token: i64, workers: &[i64]) -> Result<Vec<i64>, Error> {
+pub async fn workers_of_token(client: &impl Sql, token: i64, workers: &[i64]) -> Result<Vec<i64>, Error> {
     let params: db::Params = &[(&workers, Type::INT8_ARRAY), (&token, Type::INT8)];
-    let rows = client.rows(include_str!("../sql/workers_of.sql"), params).await?;
+    let rows = client.rows(include_str!("../sql/workers_of_token.sql"), params).await?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
 /// Which of these claims are held by workers that came in with this token.
-pub async fn claims_of(client: &impl Sql, token: i64, claims: &[Claim]) -> Result<Vec<Claim>, Error> {
+pub async fn claims_of_token(client: &impl Sql, token: i64, claims: &[Claim]) -> Result<Vec<Claim>, Error> {
     let (ids, fences): (Vec<i64>, Vec<i64>) = claims.iter().map(|claim| (claim.id, claim.fence)).unzip();
     let params: db::Params = &[(&ids, Type::INT8_ARRAY), (&fences, Type::INT8_ARRAY), (&token, Type::INT8)];
-    let rows = client.rows(include_str!("../sql/claims_of.sql"), params).await?;
+    let rows = client.rows(include_str!("../sql/claims_of_token.sql"), params).await?;
     Ok(rows.iter().map(|row| Claim { id: row.get(0), fence: row.get(1) }).collect())
 }

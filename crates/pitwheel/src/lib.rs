@@ -38,14 +38,15 @@
 #![warn(missing_docs)]
 
 pub mod adapter;
+mod backend;
 mod backoff;
 mod claim;
 mod claimer;
 mod client;
 mod control;
+mod ctid;
 mod cursor;
 mod db;
-mod door;
 mod enqueue;
 mod error;
 mod handler;
@@ -56,7 +57,6 @@ mod lease;
 pub mod metrics;
 mod migrate;
 mod payload;
-mod place;
 mod settle;
 mod sweep;
 mod token;
@@ -64,7 +64,7 @@ mod trace;
 mod worker;
 
 pub use client::{Options, Pitwheel};
-pub use control::{Cancelled, Change, Changed, Order};
+pub use control::{Cancelled, Change, Changed, WorkerCommand};
 pub use enqueue::Enqueued;
 pub use error::{DatabaseError, Error};
 pub use handler::Context;
@@ -83,21 +83,22 @@ pub use worker::{Stats, Worker};
 #[doc(hidden)]
 pub mod engine {
     pub use crate::claim::{
-        Ask, CLAIM_MAX, Claimed, LookedBack, claim, claim_alone, deal, look_back, release_unknown,
+        CLAIM_MAX, Claimed, LookedBack, QueueSlots, claim, claim_alone, claim_for_workers, look_back,
+        release_unknown,
     };
-    pub use crate::claimer::{Reserved, Taker, Trouble, claim_for};
+    pub use crate::claimer::{ClaimSink, Reserved, RetryDelay, run_claimer};
+    pub use crate::ctid::Ctid;
     pub use crate::cursor::{Bounds, Cursor, Position};
     pub use crate::db::{Pool, Session, Sql, pool_of};
-    pub use crate::hint::{Ears, OnDue, listen};
-    pub use crate::inspect::{Fleet, InFlight, fleet, in_flight};
+    pub use crate::hint::{HintListener, OnDue, listen};
+    pub use crate::inspect::{InFlight, WorkerCount, in_flight, worker_counts};
     pub use crate::job::check_name;
     pub use crate::lease::{
-        AttemptOf, Beat, Hold, Registration, Renewed, attempts, claims_of, heartbeat, held, living, progress,
-        register, renew, retire, wanted_stopped, workers_of,
+        AttemptInfo, HeartbeatReply, Hold, Registration, Renewed, alive_workers, attempts, cancel_requests,
+        claims_of_token, heartbeat, held, progress, register, renew, retire, workers_of_token,
     };
     pub use crate::migrate::{LOCK as MIGRATION_LOCK, MIGRATIONS};
-    pub use crate::place::Place;
     pub use crate::settle::{Attempt, Cause, Ending, Failure, Outcome, Settlement, decide, settle};
-    pub use crate::sweep::{Swept, sweep, take_back};
+    pub use crate::sweep::{Swept, settle_abandoned, sweep};
     pub use crate::token::{TokenHash, hash, token_hashes};
 }

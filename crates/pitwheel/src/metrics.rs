@@ -217,7 +217,7 @@ pub fn lost(endings: u64) {
 /// Jobs were taken from dead workers.
 pub(crate) fn swept(swept: &Swept) {
     if on() {
-        counter!(RESCUED, "reason" => "dead_worker").increment(swept.given_back as u64);
+        counter!(RESCUED, "reason" => "dead_worker").increment(swept.released as u64);
         counter!(RESCUED, "reason" => "too_many_crashes").increment(swept.buried as u64);
     }
 }

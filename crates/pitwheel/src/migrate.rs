@@ -19,7 +19,7 @@ pub struct Migration {
 /// All steps, oldest first. A published one is never edited.
 pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 1, name: "job", sql: include_str!("../migrations/0001_job.sql") },
-    Migration { version: 2, name: "people", sql: include_str!("../migrations/0002_people.sql") },
+    Migration { version: 2, name: "operate", sql: include_str!("../migrations/0002_operate.sql") },
 ];
 
 /// One node migrates at a time. Held by the transaction, so that it passes through a pooler and cannot leak.

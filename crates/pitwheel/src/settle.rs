@@ -6,13 +6,13 @@ use serde::Serialize;
 use tokio_postgres::types::Type;
 
 use crate::backoff::backoff;
+use crate::ctid::Ctid;
 use crate::db::{self, Sql};
 use crate::enqueue::millis;
 use crate::error::Error;
 use crate::handler::Context;
 use crate::job::{History, to_json};
 use crate::payload;
-use crate::place::Place;
 
 const COMPLETE: &str = include_str!("../sql/complete.sql");
 const DONE: &str = include_str!("../sql/done.sql");
@@ -149,7 +149,7 @@ pub enum Ending {
         /// What its kind wants.
         history: History,
         /// Where its row stood when it was claimed.
-        place: Option<Place>,
+        ctid: Option<Ctid>,
     },
     /// Done, dead or cancelled, and moved to the history with an error or a result.
     Finished {
@@ -180,9 +180,9 @@ impl Ending {
     }
 
     /// Done; remembered if its kind wants that, or there is a result to keep.
-    pub fn done(history: History, place: Option<Place>, result: Option<String>) -> Ending {
+    pub fn done(history: History, ctid: Option<Ctid>, result: Option<String>) -> Ending {
         match result {
-            None => Ending::Done { history, place },
+            None => Ending::Done { history, ctid },
             result => Ending::Finished { state: "done", error: None, result },
         }
     }
@@ -201,7 +201,7 @@ pub struct Attempt<'a> {
     /// What its kind wants remembered.
     pub history: History,
     /// Where its row stood when it was claimed.
-    pub place: Option<Place>,
+    pub ctid: Option<Ctid>,
     /// The name of the worker that ran it.
     pub worker: &'a str,
     /// Somebody asked to cancel it: a failure is then not tried again.
@@ -211,9 +211,9 @@ pub struct Attempt<'a> {
 /// How an outcome ends its claim. `random` spreads the backoff.
 pub fn decide(outcome: Outcome, attempt: &Attempt<'_>, random: f64) -> Ending {
     let (failure, wait) = match outcome {
-        Outcome::Verdict(Verdict::Complete) => return Ending::done(attempt.history, attempt.place, None),
+        Outcome::Verdict(Verdict::Complete) => return Ending::done(attempt.history, attempt.ctid, None),
         Outcome::Verdict(Verdict::CompleteWith(result)) => {
-            return Ending::done(attempt.history, attempt.place, Some(result));
+            return Ending::done(attempt.history, attempt.ctid, Some(result));
         }
         Outcome::Verdict(Verdict::Snooze(delay)) => {
             return Ending::Back { delay, uncharged: true, crashed: false, error: None };
@@ -268,7 +268,7 @@ pub async fn settle(client: &impl Sql, batch: &[Settlement], holds: &[i64]) -> R
     let (mut done, mut forgotten, mut finished, mut back) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for at in order {
         match batch[at].ending {
-            Ending::Done { place: None, .. } | Ending::Finished { .. } => finished.push(at),
+            Ending::Done { ctid: None, .. } | Ending::Finished { .. } => finished.push(at),
             Ending::Done { history: History::All, .. } => done.push(at),
             Ending::Done { history: History::FailuresOnly, .. } => forgotten.push(at),
             Ending::Back { .. } => back.push(at),
@@ -306,17 +306,17 @@ async fn complete(
     written: &mut [Settled],
 ) -> Result<(), Error> {
     let (ids, fences) = claims(batch, which);
-    let places: Vec<Option<Place>> = which
+    let ctids: Vec<Option<Ctid>> = which
         .iter()
         .map(|&at| match batch[at].ending {
-            Ending::Done { place, .. } => place,
+            Ending::Done { ctid, .. } => ctid,
             _ => None,
         })
         .collect();
     let params: db::Params = &[
         (&ids, Type::INT8_ARRAY),
         (&fences, Type::INT8_ARRAY),
-        (&places, Type::TID_ARRAY),
+        (&ctids, Type::TID_ARRAY),
         (&emptied, Type::INT8_ARRAY),
     ];
     mark(&client.rows(statement, params).await?, batch, which, written);

@@ -21,27 +21,28 @@ const CRASHES_MAX: i16 = SUSPECT_CRASHES + 1;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Swept {
     /// Nobody had swept for so long that leases were extended instead.
-    pub slept: bool,
+    pub leases_extended: bool,
     /// The names of the workers declared dead.
     pub dead: Vec<String>,
     /// Jobs that wait again.
-    pub given_back: usize,
+    pub released: usize,
     /// Jobs buried because they were running at too many deaths.
     pub buried: usize,
 }
 
 /// Ticks, declares dead the workers whose lease ran out, and gives back what the dead hold.
 ///
-/// `tick` is how often anybody needs to sweep; after a gap longer than `slept` nobody is declared dead.
-pub async fn sweep(client: &Client, tick: Duration, slept: Duration) -> Result<Swept, Error> {
+/// `tick` is how often anybody needs to sweep; after a gap longer than `gap_max` nobody is declared dead.
+pub async fn sweep(client: &Client, tick: Duration, gap_max: Duration) -> Result<Swept, Error> {
     let begun = Instant::now();
-    let params: db::Params = &[(&millis(tick), Type::INT8), (&millis(slept), Type::INT8)];
+    let params: db::Params = &[(&millis(tick), Type::INT8), (&millis(gap_max), Type::INT8)];
     let rows = db::query(client, include_str!("../sql/sweep.sql"), params).await?;
     let Some(row) = rows.first() else {
         return Ok(Swept::default());
     };
-    let mut swept = Swept { slept: row.get("slept"), dead: row.get("dead"), ..Swept::default() };
-    (swept.given_back, swept.buried) = take_back(client).await?;
+    let mut swept =
+        Swept { leases_extended: row.get("leases_extended"), dead: row.get("dead"), ..Swept::default() };
+    (swept.released, swept.buried) = settle_abandoned(client).await?;
     metrics::swept(&swept);
     metrics::maintained("sweep", begun.elapsed());
     Ok(swept)
@@ -49,8 +50,9 @@ pub async fn sweep(client: &Client, tick: Duration, slept: Duration) -> Result<S
 
 /// Settles, in the place of dead workers, what they still hold. Fenced like any other settle, so two sweepers, or a dead
 /// worker that wakes up, cannot both write.
-pub async fn take_back(client: &Client) -> Result<(usize, usize), Error> {
-    let rows = db::query(client, include_str!("../sql/left_behind.sql"), &[(&HOLDS_MAX, Type::INT8)]).await?;
+pub async fn settle_abandoned(client: &Client) -> Result<(usize, usize), Error> {
+    let rows =
+        db::query(client, include_str!("../sql/abandoned_jobs.sql"), &[(&HOLDS_MAX, Type::INT8)]).await?;
     let mut holds: Vec<i64> = rows.iter().map(|row| row.get("hold")).collect();
     holds.sort_unstable();
     holds.dedup();
@@ -68,9 +70,9 @@ pub async fn take_back(client: &Client) -> Result<(usize, usize), Error> {
     let settled = settle(client, &batch, &[]).await?;
     client.execute_typed(include_str!("../sql/drop_holds.sql"), &[(&holds, Type::INT8_ARRAY)]).await?;
     let written = batch.iter().zip(settled).filter(|(_, settled)| *settled == Settled::Written);
-    let (buried, given_back): (Vec<_>, Vec<_>) =
+    let (buried, released): (Vec<_>, Vec<_>) =
         written.partition(|(settlement, _)| matches!(settlement.ending, Ending::Finished { .. }));
-    Ok((given_back.len(), buried.len()))
+    Ok((released.len(), buried.len()))
 }
 
 /// A crash costs no attempt; it is counted by itself.

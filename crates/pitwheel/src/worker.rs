@@ -17,11 +17,11 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use self::core::{Core, Slots};
-use crate::claimer::{Trouble, claim_for};
+#[cfg(feature = "remote")]
+use crate::backend::{Address, Server};
+use crate::claimer::{RetryDelay, run_claimer};
 use crate::client::Pitwheel;
 use crate::db::Pool;
-#[cfg(feature = "remote")]
-use crate::door::{Address, Server};
 use crate::error::Error;
 use crate::handler::{Context, Handlers};
 use crate::hint;
@@ -56,7 +56,7 @@ const LEASE_MIN: Duration = Duration::from_millis(500);
 /// ```
 #[must_use = "a worker does nothing until it runs"]
 pub struct Worker {
-    home: Home,
+    source: JobSource,
     name: String,
     queues: Vec<(String, usize)>,
     handlers: Handlers,
@@ -68,7 +68,7 @@ pub struct Worker {
 }
 
 /// Where a worker gets its jobs.
-enum Home {
+enum JobSource {
     Database(Pitwheel),
     #[cfg(feature = "remote")]
     Server(Box<Address>),
@@ -89,7 +89,7 @@ pub struct Stats {
 impl Worker {
     /// A worker at the database, without queues or handlers yet.
     pub fn new(pitwheel: &Pitwheel) -> Worker {
-        Worker::at(Home::Database(pitwheel.clone()))
+        Worker::at(JobSource::Database(pitwheel.clone()))
     }
 
     /// A worker that gets its jobs from `pitwheel serve`, as in `http://127.0.0.1:7475`, and needs no database. Everything
@@ -97,16 +97,16 @@ impl Worker {
     #[cfg(feature = "remote")]
     pub fn remote(url: &str) -> Worker {
         match Address::new(url) {
-            Ok(address) => Worker::at(Home::Server(Box::new(address))),
-            Err(problem) => Worker { problem: Some(problem), ..Worker::at(Home::Nowhere) },
+            Ok(address) => Worker::at(JobSource::Server(Box::new(address))),
+            Err(problem) => Worker { problem: Some(problem), ..Worker::at(JobSource::Nowhere) },
         }
     }
 
     /// Shows this token to the server: one of the role `worker`.
     #[cfg(feature = "remote")]
     pub fn token(mut self, secret: &str) -> Worker {
-        let shown = match &mut self.home {
-            Home::Server(address) => address.set_token(secret),
+        let shown = match &mut self.source {
+            JobSource::Server(address) => address.set_token(secret),
             _ => Err(Error::Invalid("a token is for a remote worker".into())),
         };
         if let Err(error) = shown {
@@ -115,9 +115,9 @@ impl Worker {
         self
     }
 
-    fn at(home: Home) -> Worker {
+    fn at(source: JobSource) -> Worker {
         Worker {
-            home,
+            source,
             name: format!("{}:{}", host(), std::process::id()),
             queues: Vec::new(),
             handlers: Handlers::default(),
@@ -203,11 +203,11 @@ impl Worker {
         if self.queues.is_empty() || self.handlers.kinds().is_empty() {
             return Err(Error::Invalid("a worker needs at least one queue and one handler".into()));
         }
-        let pitwheel = match std::mem::replace(&mut self.home, Home::Nowhere) {
-            Home::Database(pitwheel) => pitwheel,
+        let pitwheel = match std::mem::replace(&mut self.source, JobSource::Nowhere) {
+            JobSource::Database(pitwheel) => pitwheel,
             #[cfg(feature = "remote")]
-            Home::Server(address) => return remote::run(self, Server::at(&address), shutdown).await,
-            Home::Nowhere => return Err(Error::Invalid("a worker needs a database or a server".into())),
+            JobSource::Server(address) => return remote::run(self, Server::at(&address), shutdown).await,
+            JobSource::Nowhere => return Err(Error::Invalid("a worker needs a database or a server".into())),
         };
         let pool = pitwheel.pool.sibling(CONNECTIONS)?;
         let shut = CancellationToken::new();
@@ -226,15 +226,15 @@ impl Worker {
         metrics::expect(&registration.queues, &registration.kinds);
         let (grace, hints) = (self.grace, self.hints);
         let core = Arc::new(Core::new(self, registration, pitwheel, pool, id, stop));
-        let ears = async {
+        let listener = async {
             if hints {
-                hint::listen(&core.pool, core.ears()).await;
+                hint::listen(&core.pool, core.listener()).await;
             }
             std::future::pending::<()>().await;
         };
         let ended = CancellationToken::new();
         let work = async {
-            claim_for(&core).await;
+            run_claimer(&core).await;
             core.finish_within(grace, &shut).await;
             core.settle_queue.close();
         };
@@ -246,7 +246,7 @@ impl Worker {
             async { tokio::join!(work, endings, pulse::run(&core, &ended), pulse::sweep(&core, &ended)) };
         tokio::select! {
             _ = loops => {}
-            () = ears => {}
+            () = listener => {}
             () = async { shutdown.await; std::future::pending().await } => {}
         }
         let retired = core.pool.run(async |client| lease::retire(&client, core.id()).await).await;
@@ -276,7 +276,7 @@ impl Worker {
 
 /// Registers, however long the database is away or has no connection to give.
 async fn enter(pool: &Pool, worker: &Registration) -> Result<i64, Error> {
-    let mut trouble = Trouble::default();
+    let mut retry_delay = RetryDelay::default();
     loop {
         let entered = pool.run(async |client| {
             migrate::check(&client).await?;
@@ -285,7 +285,7 @@ async fn enter(pool: &Pool, worker: &Registration) -> Result<i64, Error> {
         match entered.await {
             Err(error) if error.is_transient() => {
                 tracing::warn!(%error, worker = worker.name, "cannot start yet, will try again");
-                trouble.wait(&CancellationToken::new()).await;
+                retry_delay.wait(&CancellationToken::new()).await;
             }
             other => return other,
         }

@@ -85,7 +85,7 @@ impl Bouncer {
 
 impl Drop for Bouncer {
     fn drop(&mut self) {
-        // Nothing to be done about a failure here: it has ended already, or the machine is in trouble.
+        // Nothing to be done about a failure here: it has ended already, or the machine is in retry_delay.
         let _ = self.process.kill();
         let _ = self.process.wait();
         let _ = std::fs::remove_dir_all(&self.folder);
@@ -140,11 +140,11 @@ impl Job for Endless {
 
 /// Handlers for all of these.
 fn with_handlers(worker: Worker) -> Worker {
-    let slept = Arc::new(AtomicBool::new(false));
+    let leases_extended = Arc::new(AtomicBool::new(false));
     worker
         .handle(async |_: Work, _| Ok::<_, &str>(()))
         .handle(move |_: Sleepy, _| {
-            let again = slept.swap(true, Ordering::Relaxed);
+            let again = leases_extended.swap(true, Ordering::Relaxed);
             async move {
                 Ok::<_, &str>(if again {
                     Verdict::Complete

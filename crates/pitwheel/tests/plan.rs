@@ -1,7 +1,7 @@
 //! The hot statements keep their plan, whatever the planner believes about the tables.
 
 use anyhow::{Result, ensure};
-use pitwheel::engine::{self, Ask, Cursor};
+use pitwheel::engine::{self, Cursor, QueueSlots};
 use pitwheel_testkit::TestDb;
 use serde_json::Value;
 use tokio_postgres::Client;
@@ -23,8 +23,8 @@ const CLAIM: Statement = Statement {
 };
 
 /// The same, for two streams of worker 1.
-const DEAL: Statement = Statement {
-    sql: include_str!("../sql/deal.sql"),
+const CLAIM_FOR_WORKERS: Statement = Statement {
+    sql: include_str!("../sql/claim_for_workers.sql"),
     types: "bigint[], bigint[], text[], text[], smallint[], timestamptz[], bigint[], text[]",
     values: "array_fill(1::bigint, array[100]), array[1], array['default'],
         array_fill('default'::text, array[19]), '{9,8,7,6,5,4,3,2,1,0,-1,-2,-3,-4,-5,-6,-7,-8,-9}',
@@ -110,7 +110,10 @@ async fn ten_jobs_are_claimed_by_the_index() -> Result<()> {
         client.batch_execute(statistics).await?;
         for mode in MODES {
             check(&plan(&client, &CLAIM, mode, "costs").await?, &format!("claim, {when}, {mode}"))?;
-            check(&plan(&client, &DEAL, mode, "costs").await?, &format!("deal, {when}, {mode}"))?;
+            check(
+                &plan(&client, &CLAIM_FOR_WORKERS, mode, "costs").await?,
+                &format!("claim_for_workers, {when}, {mode}"),
+            )?;
         }
     }
     Ok(())
@@ -145,7 +148,9 @@ async fn a_million_jobs_behind_change_neither_plan_nor_price() -> Result<()> {
         fill(&many, more).await?;
         many.batch_execute(statistics).await?;
         for mode in MODES {
-            for (statement, name) in [(&CLAIM, "claim"), (&DEAL, "deal"), (&LOOK_BACK, "look back")] {
+            for (statement, name) in
+                [(&CLAIM, "claim"), (&CLAIM_FOR_WORKERS, "claim_for_workers"), (&LOOK_BACK, "look back")]
+            {
                 check(&plan(&many, statement, mode, "costs").await?, &format!("{name}, {when}, {mode}"))?;
             }
         }
@@ -185,7 +190,7 @@ async fn a_claim_of_five_takes_five_however_it_is_planned() -> Result<()> {
             client.batch_execute(&format!("set local {switch} = off")).await?;
         }
         client.batch_execute("savepoint start").await?;
-        let asks = [Ask { queue: "default".to_owned(), slots: 5 }];
+        let asks = [QueueSlots { queue: "default".to_owned(), slots: 5 }];
         let bounds = Cursor::new(["default"].into_iter()).bounds();
         let kinds = ["test".to_owned()];
         let claimed = engine::claim(&client, 1, &asks, &kinds, &bounds).await?;

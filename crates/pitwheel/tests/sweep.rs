@@ -17,7 +17,7 @@ async fn a_dead_workers_jobs_wait_again_uncharged() -> Result<()> {
     assert_eq!(db.complete(&jobs[0]).await?, Settled::Written);
     db.expire_holder(&jobs[1]).await?;
     let swept = db.sweep().await?;
-    assert_eq!((swept.given_back, swept.buried, swept.dead.len()), (2, 0, 1));
+    assert_eq!((swept.released, swept.buried, swept.dead.len()), (2, 0, 1));
     let job = db.pitwheel().job(jobs[1].claim.id).await?;
     assert_eq!((job.summary.state, job.summary.attempt, job.crashes), (State::Waiting, 0, 1));
     assert_eq!(job.errors[0]["cause"], "crash");
@@ -35,7 +35,7 @@ async fn after_a_gap_leases_are_extended_and_nobody_dies() -> Result<()> {
     let client = db.client().await?;
     client.batch_execute("update pitwheel.sweep_tick set ticked_at = now() - interval '1 minute'").await?;
     let swept = sweep(&client, Duration::from_secs(1), Duration::from_secs(10)).await?;
-    assert!(swept.slept && swept.dead.is_empty() && swept.given_back == 0);
+    assert!(swept.leases_extended && swept.dead.is_empty() && swept.released == 0);
     assert_eq!(
         db.count("select count(*) from pitwheel.worker where lease_until > now() and dead_at is null")
             .await?,
@@ -46,7 +46,7 @@ async fn after_a_gap_leases_are_extended_and_nobody_dies() -> Result<()> {
     db.expire_holder(&job).await?;
     client.batch_execute("update pitwheel.sweep_tick set ticked_at = now() - interval '5 seconds'").await?;
     let swept = sweep(&client, Duration::from_secs(1), Duration::from_secs(10)).await?;
-    assert_eq!((swept.slept, swept.given_back), (false, 1));
+    assert_eq!((swept.leases_extended, swept.released), (false, 1));
     Ok(())
 }
 
@@ -102,7 +102,7 @@ async fn a_job_that_keeps_killing_its_workers_is_buried() -> Result<()> {
     assert_eq!(alone.map(|job| job.claim.id), Some(id));
     db.expire(worker).await?;
     let swept = db.sweep().await?;
-    assert_eq!((swept.given_back, swept.buried), (0, 1));
+    assert_eq!((swept.released, swept.buried), (0, 1));
     let job = db.pitwheel().job(id).await?;
     assert_eq!(job.summary.state, State::Dead);
     assert!(job.errors[0]["message"].as_str().is_some_and(|message| message.contains("its worker died")));
@@ -134,7 +134,7 @@ async fn an_open_settle_in_a_users_transaction_does_not_stop_the_sweep() -> Resu
     client.execute("delete from pitwheel.job where id = $1", &[&jobs[0].claim.id]).await?;
     db.expire_holder(&jobs[0]).await?;
     let swept = db.sweep().await?;
-    assert_eq!(swept.given_back, 1);
+    assert_eq!(swept.released, 1);
     assert_eq!(
         db.count("select count(*) from pitwheel.hold").await?,
         1,
@@ -142,7 +142,7 @@ async fn an_open_settle_in_a_users_transaction_does_not_stop_the_sweep() -> Resu
     );
 
     client.batch_execute("rollback").await?;
-    assert_eq!(db.sweep().await?.given_back, 1);
+    assert_eq!(db.sweep().await?.released, 1);
     assert_eq!(db.count("select count(*) from pitwheel.hold").await?, 0);
     Ok(())
 }
@@ -170,7 +170,7 @@ async fn an_ending_that_goes_to_the_old_place_of_a_row_touches_nobody_else() -> 
     let fill = "insert into pitwheel.job (run_at, enqueued_at, max_attempts, priority, queue, kind, payload, holder, fence)
         select now(), now(), 1, 0, 'default', 'test', '{}', 1, $1 from generate_series(1, 5000)";
     client.execute(fill, &[&first.claim.fence]).await?;
-    let there = client.query("select from pitwheel.job where ctid = $1", &[&first.place]).await?;
+    let there = client.query("select from pitwheel.job where ctid = $1", &[&first.ctid]).await?;
     assert_eq!(there.len(), 1, "no job was put in the old place");
     assert_eq!(db.complete(&first).await?, Settled::Lost);
     assert_eq!(db.count("select count(*) from pitwheel.job").await?, 5000);

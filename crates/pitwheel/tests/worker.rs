@@ -271,7 +271,7 @@ async fn a_job_committed_late_on_a_busy_queue_does_not_wait() -> Result<()> {
 
 #[tokio::test]
 async fn a_claim_whose_answer_was_lost_is_run_all_the_same() -> Result<()> {
-    use pitwheel::engine::{Ask, Cursor, claim};
+    use pitwheel::engine::{Cursor, QueueSlots, claim};
     let db = TestDb::new().await?;
     let client = db.client().await?;
     let seen = Seen::default();
@@ -281,7 +281,7 @@ async fn a_claim_whose_answer_was_lost_is_run_all_the_same() -> Result<()> {
     let id = db.count("select id from pitwheel.worker").await?;
     client.batch_execute("begin; select pitwheel.enqueue('work', '{\"n\":7}')").await?;
     client.batch_execute("update pitwheel.job set run_at = now()").await?;
-    let asks = [Ask { queue: "default".to_owned(), slots: 10 }];
+    let asks = [QueueSlots { queue: "default".to_owned(), slots: 10 }];
     let bounds = Cursor::new(["default"].into_iter()).bounds();
     assert_eq!(claim(&client, id, &asks, &["work".to_owned()], &bounds).await?.len(), 1);
     client.batch_execute("commit").await?;

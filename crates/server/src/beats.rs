@@ -16,7 +16,7 @@ const LINGER: Duration = Duration::from_millis(500);
 const LINGER_PARTS: u32 = 10;
 
 /// A worker's heartbeat, and who waits for its answer.
-pub(crate) struct Beat {
+pub(crate) struct HeartbeatReply {
     workers: Vec<i64>,
     answer: oneshot::Sender<Result<Answer, Refusal>>,
 }
@@ -31,11 +31,11 @@ pub(crate) struct Answer {
 
 /// The way in.
 pub(crate) struct Beats {
-    sender: mpsc::UnboundedSender<Beat>,
+    sender: mpsc::UnboundedSender<HeartbeatReply>,
 }
 
 impl Beats {
-    pub(crate) fn new() -> (Beats, mpsc::UnboundedReceiver<Beat>) {
+    pub(crate) fn new() -> (Beats, mpsc::UnboundedReceiver<HeartbeatReply>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         (Beats { sender }, receiver)
     }
@@ -43,14 +43,14 @@ impl Beats {
     /// Moves these leases on, together with those of others.
     pub(crate) async fn beat(&self, workers: Vec<i64>) -> Result<Answer, Refusal> {
         let (answer, answered) = oneshot::channel();
-        let sent = self.sender.send(Beat { workers, answer });
+        let sent = self.sender.send(HeartbeatReply { workers, answer });
         sent.map_err(|_| Refusal::Ending)?;
         answered.await.unwrap_or(Err(Refusal::Ending))
     }
 }
 
 /// Moves leases on until the node ends.
-pub(crate) async fn run(node: Arc<Node>, mut queue: mpsc::UnboundedReceiver<Beat>) {
+pub(crate) async fn run(node: Arc<Node>, mut queue: mpsc::UnboundedReceiver<HeartbeatReply>) {
     let linger = LINGER.min(node.heartbeat_every() / LINGER_PARTS);
     while let Some(first) = queue.recv().await {
         tokio::time::sleep(linger).await;
@@ -62,7 +62,7 @@ pub(crate) async fn run(node: Arc<Node>, mut queue: mpsc::UnboundedReceiver<Beat
     }
 }
 
-async fn answer(node: &Node, beats: Vec<Beat>) {
+async fn answer(node: &Node, beats: Vec<HeartbeatReply>) {
     let mut workers: Vec<i64> = beats.iter().flat_map(|beat| &beat.workers).copied().collect();
     workers.sort_unstable();
     workers.dedup();

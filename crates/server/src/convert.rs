@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use pitwheel::engine::{Attempt, AttemptOf, Cause, Claimed, Ending, Failure, Outcome, Place, decide};
+use pitwheel::engine::{Attempt, AttemptInfo, Cause, Claimed, Ctid, Ending, Failure, Outcome, decide};
 use pitwheel::{Claim, DatabaseError, Error, History, JobDetail, NewJob, State, TraceContext, Verdict};
 use pitwheel_proto::v1;
 use pitwheel_proto::v1::result::Outcome as Reply;
@@ -161,7 +161,7 @@ impl Reported {
     }
 
     /// What to write. Without a known attempt the claim is lost, and the write will be refused whatever it is.
-    pub(crate) fn ending(self, attempt: Option<&AttemptOf>, place: Option<Place>) -> Written {
+    pub(crate) fn ending(self, attempt: Option<&AttemptInfo>, ctid: Option<Ctid>) -> Written {
         let (outcome, history) = match self {
             Reported::Ended { outcome, history } => (outcome, history),
             Reported::Released => return Written::Ending(Ending::released()),
@@ -171,7 +171,7 @@ impl Reported {
             number: attempt.map_or(1, |attempt| attempt.number),
             max: attempt.map_or(1, |attempt| attempt.max),
             history,
-            place,
+            ctid,
             worker: attempt.map_or("", |attempt| &attempt.worker),
             cancelled: attempt.is_some_and(|attempt| attempt.cancelled),
         };

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use pitwheel::Error;
-use pitwheel::engine::{Bounds, Claimed, Pool, Reserved, Taker, claim_for, deal, release_unknown};
+use pitwheel::engine::{
+    Bounds, ClaimSink, Claimed, Pool, Reserved, claim_for_workers, release_unknown, run_claimer,
+};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -40,7 +42,7 @@ impl Group {
 
 /// Claims for a group until its last stream is gone.
 pub(crate) async fn run(node: Arc<Node>, group: Arc<Group>) {
-    claim_for(&Feed { node, group }).await;
+    run_claimer(&Feed { node, group }).await;
 }
 
 /// The streams of a group, as those who take what is claimed.
@@ -49,7 +51,7 @@ struct Feed {
     group: Arc<Group>,
 }
 
-impl Taker for Feed {
+impl ClaimSink for Feed {
     fn name(&self) -> &str {
         self.node.name()
     }
@@ -84,16 +86,15 @@ impl Taker for Feed {
     }
 
     async fn claim(&self, room: &Reserved, bounds: &Bounds) -> Result<Vec<Claimed>, Error> {
-        let queues: Vec<String> = room.asks.iter().map(|ask| ask.queue.clone()).collect();
-        let dealt = self
-            .node
-            .pool
-            .run(async |client| deal(&*client, &room.hands, &queues, &self.group.kinds, bounds).await);
+        let queues: Vec<String> = room.slots_by_queue.iter().map(|ask| ask.queue.clone()).collect();
+        let dealt = self.node.pool.run(async |client| {
+            claim_for_workers(&*client, &room.slots_by_worker, &queues, &self.group.kinds, bounds).await
+        });
         dealt.await
     }
 
     fn unreserve(&self, room: &Reserved, claimed: &[Claimed]) {
-        self.node.streams().unreserve(&room.hands, claimed);
+        self.node.streams().unreserve(&room.slots_by_worker, claimed);
     }
 
     fn start(&self, jobs: Vec<Claimed>) {
@@ -120,12 +121,12 @@ impl Taker for Feed {
         self.node.release(unsent);
     }
 
-    fn crowd(&self) -> u32 {
+    fn claimers_on_node(&self) -> u32 {
         u32::try_from(self.node.streams().groups()).unwrap_or(u32::MAX)
     }
 
     /// Only the stream that is let run empty waits; the others go on.
-    fn patience(&self) -> Duration {
+    fn alone_wait(&self) -> Duration {
         Duration::ZERO
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::{Arc, OnceLock};
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use pitwheel::engine::{Fleet, InFlight, fleet, in_flight};
+use pitwheel::engine::{InFlight, WorkerCount, in_flight, worker_counts};
 use pitwheel::{Error, Pitwheel, QueueSummary};
 
 use crate::node::Node;
@@ -67,9 +67,9 @@ impl Metrics {
         gauge(&mut text, "pitwheel_db_pool_connections", "Connections for claims and reports.", states);
         process_gauges(&mut text);
         match self.database().await {
-            Ok((queues, running, fleet)) => {
+            Ok((queues, running, worker_counts)) => {
                 queue_gauges(&mut text, &queues, &running);
-                fleet_gauges(&mut text, &fleet);
+                fleet_gauges(&mut text, &worker_counts);
             }
             Err(error) => tracing::warn!(%error, "cannot read how the database stands"),
         }
@@ -79,11 +79,11 @@ impl Metrics {
         text
     }
 
-    async fn database(&self) -> Result<(Vec<QueueSummary>, Vec<InFlight>, Vec<Fleet>), Error> {
+    async fn database(&self) -> Result<(Vec<QueueSummary>, Vec<InFlight>, Vec<WorkerCount>), Error> {
         let queues = self.pitwheel.queues().await?;
         let running = self.node.pool.run(async |client| in_flight(&client).await).await?;
-        let fleet = self.node.pool.run(async |client| fleet(&client).await).await?;
-        Ok((queues, running, fleet))
+        let worker_counts = self.node.pool.run(async |client| worker_counts(&client).await).await?;
+        Ok((queues, running, worker_counts))
     }
 }
 
@@ -134,19 +134,19 @@ fn queue_gauges(text: &mut String, queues: &[QueueSummary], running: &[InFlight]
     );
 }
 
-fn fleet_gauges(text: &mut String, fleet: &[Fleet]) {
+fn fleet_gauges(text: &mut String, worker_counts: &[WorkerCount]) {
     let all = ["direct", "grpc"].into_iter().flat_map(|transport| {
         ["alive", "quiet", "draining"].into_iter().map(move |state| (transport, state))
     });
     let counted = all.map(|(transport, state)| {
-        let found = fleet.iter().find(|part| part.transport == transport && part.state == state);
+        let found = worker_counts.iter().find(|part| part.transport == transport && part.state == state);
         let workers = found.map_or(0, |part| part.workers);
         (labels(&[("state", state), ("transport", transport)]), workers as f64)
     });
     gauge(text, "pitwheel_workers", "Living workers.", counted);
-    let slots: i64 = fleet.iter().map(|part| part.slots).sum();
+    let slots: i64 = worker_counts.iter().map(|part| part.slots).sum();
     one(text, "pitwheel_worker_slots", "Jobs that the living workers can run at a time.", slots as f64);
-    let silent = fleet.iter().map(|part| part.silent_seconds).fold(0.0, f64::max);
+    let silent = worker_counts.iter().map(|part| part.silent_seconds).fold(0.0, f64::max);
     let help = "How long ago the living worker was heard of that was silent longest.";
     one(text, "pitwheel_worker_heartbeat_age_seconds", help, silent);
 }

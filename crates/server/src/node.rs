@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pitwheel::engine::{
-    Ears, Ending, Pool, Registration, Settlement, Trouble, held, listen, living, pool_of, register, sweep,
-    wanted_stopped,
+    Ending, HintListener, Pool, Registration, RetryDelay, Settlement, alive_workers, cancel_requests, held,
+    listen, pool_of, register, sweep,
 };
 use pitwheel::{Claim, Error, Pitwheel};
 use tokio::sync::{Notify, mpsc};
@@ -28,7 +28,7 @@ const BEATS: u32 = 6;
 /// Sweeps per lease.
 const TICKS: u32 = 20;
 /// If nobody swept for this part of a lease, nobody could renew either.
-const SLEPT_PARTS: u32 = 4;
+const GAP_PARTS: u32 = 4;
 const UPKEEP: Duration = Duration::from_secs(5);
 const PRUNE: Duration = Duration::from_secs(3600);
 /// How often a stream that is full and silent is compared with the database.
@@ -152,10 +152,10 @@ impl Node {
         self.claims.spawn(async move {
             let batch: Vec<Settlement> =
                 claims.into_iter().map(|claim| Settlement { claim, ending: Ending::released() }).collect();
-            let mut trouble = Trouble::default();
+            let mut retry_delay = RetryDelay::default();
             while let Err(error) = node.reports.settle(batch.clone()).await {
                 tracing::warn!(%error, jobs = batch.len(), "cannot give back what was not sent, will try again");
-                trouble.wait(&node.end).await;
+                retry_delay.wait(&node.end).await;
                 if node.end.is_cancelled() {
                     return;
                 }
@@ -186,12 +186,12 @@ impl Node {
 
 /// Wakes the claimers when something is due.
 async fn listening(node: Arc<Node>) {
-    let ears = {
+    let listener = {
         let node = node.clone();
         let cancel = node.cancel.clone();
-        Ears { due: Box::new(move |queue| node.streams().wake(queue)), cancel }
+        HintListener { due: Box::new(move |queue| node.streams().wake(queue)), cancel }
     };
-    listen(&node.pool, ears).await;
+    listen(&node.pool, listener).await;
 }
 
 /// Passes cancels on at once, when somebody hints at them; heartbeats do in any case.
@@ -199,7 +199,7 @@ async fn cancelling(node: Arc<Node>) {
     loop {
         node.cancel.notified().await;
         let workers = node.streams().workers();
-        match node.pool.run(async |client| wanted_stopped(&client, &workers).await).await {
+        match node.pool.run(async |client| cancel_requests(&client, &workers).await).await {
             Ok(wanted) => node.streams().cancel(wanted),
             Err(error) => tracing::warn!(%error, "cannot see what shall be cancelled; heartbeats will"),
         }
@@ -209,12 +209,14 @@ async fn cancelling(node: Arc<Node>) {
 /// Declares dead who was silent for too long, gives back what they held, and prunes.
 async fn sweeping(node: Arc<Node>) {
     let lease = node.options.lease;
-    let (tick, slept) = (lease / TICKS, lease / SLEPT_PARTS);
+    let (tick, gap_max) = (lease / TICKS, lease / GAP_PARTS);
     let mut next_prune = Instant::now();
     loop {
-        let swept = node.pool.run(async |client| sweep(&client, tick, slept).await).await;
+        let swept = node.pool.run(async |client| sweep(&client, tick, gap_max).await).await;
         match swept {
-            Ok(swept) if !swept.dead.is_empty() || swept.given_back + swept.buried > 0 || swept.slept => {
+            Ok(swept)
+                if !swept.dead.is_empty() || swept.released + swept.buried > 0 || swept.leases_extended =>
+            {
                 tracing::info!(?swept, "swept");
             }
             Ok(_) => {}
@@ -263,7 +265,7 @@ async fn reconciling(node: Arc<Node>) {
         }
         let unheard = node.streams().unheard(node.options.lease);
         if !unheard.is_empty() {
-            match node.pool.run(async |client| living(&*client, &unheard).await).await {
+            match node.pool.run(async |client| alive_workers(&*client, &unheard).await).await {
                 Ok(living) => node.heard(&unheard, &living.into_iter().collect()),
                 Err(error) => tracing::warn!(%error, "cannot see which workers live, will try again"),
             }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use pitwheel::engine::{Ask, CLAIM_MAX, Claimed, Ending, Hold, Place, Reserved, Settlement};
+use pitwheel::engine::{CLAIM_MAX, Claimed, Ctid, Ending, Hold, QueueSlots, Reserved, Settlement};
 use pitwheel::{Claim, Settled, TraceContext, metrics};
 use pitwheel_proto::v1;
 use tokio::sync::mpsc;
@@ -59,7 +59,7 @@ struct Out {
     worker: i64,
     fence: i64,
     hold: i64,
-    place: Place,
+    ctid: Ctid,
     queue: Arc<str>,
     kind: Arc<str>,
     sent: Instant,
@@ -176,27 +176,27 @@ impl Streams {
             free >= CLAIM_MAX
         });
         room.truncate(enough.map_or(room.len(), |at| (at + 1).max(STREAMS_FAIR)));
-        let mut hands = Vec::new();
-        while hands.len() < CLAIM_MAX && !room.is_empty() {
+        let mut slots_by_worker = Vec::new();
+        while slots_by_worker.len() < CLAIM_MAX && !room.is_empty() {
             room.retain_mut(|(worker, stream)| {
-                if hands.len() < CLAIM_MAX {
+                if slots_by_worker.len() < CLAIM_MAX {
                     stream.taken += 1;
-                    hands.push(*worker);
+                    slots_by_worker.push(*worker);
                 }
                 stream.taken < stream.slots
             });
         }
-        let total = hands.len();
+        let total = slots_by_worker.len();
         let queues = group.queues.len();
-        let asks =
-            (0..queues).map(|n| Ask { queue: group.queues[(turn + n) % queues].clone(), slots: total });
-        Reserved { asks: asks.collect(), hands, total }
+        let slots_by_queue = (0..queues)
+            .map(|n| QueueSlots { queue: group.queues[(turn + n) % queues].clone(), slots: total });
+        Reserved { slots_by_queue: slots_by_queue.collect(), slots_by_worker, total }
     }
 
     /// Gives back the room that a claim did not fill.
-    pub(crate) fn unreserve(&mut self, hands: &[i64], claimed: &[Claimed]) {
+    pub(crate) fn unreserve(&mut self, slots_by_worker: &[i64], claimed: &[Claimed]) {
         let mut back: HashMap<i64, usize> = HashMap::new();
-        hands.iter().for_each(|worker| *back.entry(*worker).or_default() += 1);
+        slots_by_worker.iter().for_each(|worker| *back.entry(*worker).or_default() += 1);
         for job in claimed {
             if let Some(count) = back.get_mut(&job.holder) {
                 *count -= 1;
@@ -222,7 +222,7 @@ impl Streams {
                 worker: job.holder,
                 fence: job.claim.fence,
                 hold: job.hold,
-                place: job.place,
+                ctid: job.ctid,
                 queue: job.queue.clone(),
                 kind: job.kind.clone(),
                 sent,
@@ -257,8 +257,8 @@ impl Streams {
     }
 
     /// Where the row of a claim that was sent from here stood.
-    pub(crate) fn place(&self, claim: Claim) -> Option<Place> {
-        self.ours(claim).map(|out| out.place)
+    pub(crate) fn ctid(&self, claim: Claim) -> Option<Ctid> {
+        self.ours(claim).map(|out| out.ctid)
     }
 
     /// Counts endings of what was sent from here.

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::Stream;
-use pitwheel::engine::{AttemptOf, Registration, Settlement, attempts, claims_of, progress, workers_of};
+use pitwheel::engine::{
+    AttemptInfo, Registration, Settlement, attempts, claims_of_token, progress, workers_of_token,
+};
 use pitwheel::{Claim, Settled};
 use pitwheel_proto::v1;
 use pitwheel_proto::v1::stream_jobs_response::Event;
@@ -30,7 +32,7 @@ impl Workers {
     }
 
     /// Which attempts the failed ones are, so that the last is not tried again.
-    async fn attempts(&self, reported: &[(Claim, Reported)]) -> Result<HashMap<i64, AttemptOf>, Status> {
+    async fn attempts(&self, reported: &[(Claim, Reported)]) -> Result<HashMap<i64, AttemptInfo>, Status> {
         let failed = reported.iter().filter(|(_, what)| what.depends_on_attempt()).map(|(claim, _)| *claim);
         let failed: Vec<Claim> = failed.collect();
         if failed.is_empty() {
@@ -51,7 +53,7 @@ impl Workers {
         if unknown.is_empty() {
             return Ok(HashSet::new());
         }
-        let own = self.node.pool.run(async |client| workers_of(&*client, token, &unknown).await).await;
+        let own = self.node.pool.run(async |client| workers_of_token(&*client, token, &unknown).await).await;
         let own = own.map_err(|error| convert::status(&error))?;
         Ok(unknown.into_iter().filter(|worker| !own.contains(worker)).collect())
     }
@@ -71,7 +73,7 @@ impl Workers {
         if unknown.is_empty() {
             return Ok(HashSet::new());
         }
-        let own = self.node.pool.run(async |client| claims_of(&*client, token, &unknown).await).await;
+        let own = self.node.pool.run(async |client| claims_of_token(&*client, token, &unknown).await).await;
         let own = own.map_err(|error| convert::status(&error))?;
         Ok(unknown.into_iter().filter(|claim| !own.contains(claim)).collect())
     }
@@ -165,17 +167,17 @@ impl WorkerService for Workers {
         let others = self.claims_of_others(&caller, &reported).await?;
         let attempts = self.attempts(&reported).await?;
         let mut written = vec![v1::Written::Lost; reported.len()];
-        let (mut endings, mut places) = (Vec::new(), Vec::new());
+        let (mut endings, mut positions) = (Vec::new(), Vec::new());
         let (mut notes, mut noted_at) = (Vec::new(), Vec::new());
         for (at, (claim, what)) in reported.into_iter().enumerate() {
             if others.contains(&claim) {
                 continue;
             }
-            let place = self.node.streams().place(claim);
-            match what.ending(attempts.get(&claim.id), place) {
+            let ctid = self.node.streams().ctid(claim);
+            match what.ending(attempts.get(&claim.id), ctid) {
                 convert::Written::Ending(ending) => {
                     endings.push(Settlement { claim, ending });
-                    places.push(at);
+                    positions.push(at);
                 }
                 convert::Written::Note(fraction, note) => {
                     notes.push((claim, fraction, note));
@@ -193,7 +195,7 @@ impl WorkerService for Workers {
         if !endings.is_empty() {
             let settled =
                 self.node.reports.settle(endings).await.map_err(|error| convert::refusal(&error))?;
-            for (at, settled) in places.into_iter().zip(settled) {
+            for (at, settled) in positions.into_iter().zip(settled) {
                 if settled == Settled::Written {
                     written[at] = v1::Written::Yes;
                 }

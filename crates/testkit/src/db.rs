@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use pitwheel::engine::{self, Ask, Claimed, Cursor, Ending, Registration, Settlement, Swept};
+use pitwheel::engine::{self, Claimed, Cursor, Ending, QueueSlots, Registration, Settlement, Swept};
 use pitwheel::{Error, History, Pitwheel, Settled, State};
 use tokio_postgres::Client;
 
@@ -106,7 +106,7 @@ impl TestDb {
 
     /// Settles the job as done, and remembers it.
     pub async fn complete(&self, job: &Claimed) -> Result<Settled> {
-        self.settle(job, Ending::done(History::All, Some(job.place), None)).await
+        self.settle(job, Ending::done(History::All, Some(job.ctid), None)).await
     }
 
     /// Settles the job as failed: it waits again after the delay.
@@ -166,7 +166,7 @@ impl TestDb {
 
 /// Claims on this connection, which may be inside a transaction, from the bottom of the queue `default`.
 pub(crate) async fn claim_on(client: &Client, worker: i64, slots: usize) -> Result<Vec<Claimed>> {
-    let asks = [Ask { queue: "default".to_owned(), slots }];
+    let asks = [QueueSlots { queue: "default".to_owned(), slots }];
     let bounds = Cursor::new(["default"].into_iter()).bounds();
     let kinds = ["test".to_owned()];
     Ok(engine::claim(client, worker, &asks, &kinds, &bounds).await?)

@@ -230,7 +230,7 @@ impl<'a> Explorer<'a> {
             .batch_execute(&settings)
             .await
             .context("the explorer needs a superuser, to find deadlocks quickly")?;
-        Ok(Stage { client, claims: Vec::new(), place: None })
+        Ok(Stage { client, claims: Vec::new(), ctid: None })
     }
 
     async fn run(

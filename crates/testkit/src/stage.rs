@@ -1,7 +1,7 @@
 //! Where a session of an exploration acts: its connection, and the engine's steps on it, answered in a word or two.
 
 use anyhow::{Context as _, Result};
-use pitwheel::engine::{self, Cursor, Ending, Place, Renewed, Settlement};
+use pitwheel::engine::{self, Ctid, Cursor, Ending, Renewed, Settlement};
 use pitwheel::{Claim, Context, History, NewJob, Settled, adapter};
 use tokio_postgres::{Client, SimpleQueryMessage};
 
@@ -14,7 +14,7 @@ pub struct Stage {
     /// What was claimed in this schedule.
     pub claims: Vec<Claim>,
     /// Where the job to be settled stood when this session last looked.
-    pub place: Option<Place>,
+    pub ctid: Option<Ctid>,
 }
 
 impl Stage {
@@ -26,11 +26,13 @@ impl Stage {
         Ok(ids.join(","))
     }
 
-    /// Claims as a node does for its streams, one job for each of the hands; says the ids.
-    pub async fn deal(&mut self, hands: &[i64]) -> Result<String> {
+    /// Claims as a node does for its streams, one job for each of the slots_by_worker; says the ids.
+    pub async fn claim_for_workers(&mut self, slots_by_worker: &[i64]) -> Result<String> {
         let queues = ["default".to_owned()];
         let bounds = Cursor::new(["default"].into_iter()).bounds();
-        let claimed = engine::deal(&self.client, hands, &queues, &["test".to_owned()], &bounds).await?;
+        let claimed =
+            engine::claim_for_workers(&self.client, slots_by_worker, &queues, &["test".to_owned()], &bounds)
+                .await?;
         self.claims.extend(claimed.iter().map(|job| job.claim));
         let ids: Vec<String> = claimed.iter().map(|job| job.claim.id.to_string()).collect();
         Ok(ids.join(","))
@@ -39,13 +41,13 @@ impl Stage {
     /// Remembers where the row of a job stands, as a claim does.
     pub async fn look_up(&mut self, id: i64) -> Result<String> {
         let row = self.client.query_one("select ctid from pitwheel.job where id = $1", &[&id]).await?;
-        self.place = Some(row.get(0));
+        self.ctid = Some(row.get(0));
         Ok("seen".to_owned())
     }
 
     /// Settles as done; says `written` or `lost`.
     pub async fn complete(&self, claim: Claim) -> Result<String> {
-        self.settle(claim, Ending::done(History::All, self.place, None)).await
+        self.settle(claim, Ending::done(History::All, self.ctid, None)).await
     }
 
     /// Settles as failed, to be tried again at once; says `written` or `lost`.
@@ -92,7 +94,7 @@ impl Stage {
     /// Sweeps at once; says how many jobs were taken from the dead.
     pub async fn sweep(&self) -> Result<String> {
         let swept = sweep_on(&self.client).await?;
-        Ok((swept.given_back + swept.buried).to_string())
+        Ok((swept.released + swept.buried).to_string())
     }
 
     /// The values of what the SQL returns, rows separated by `;`.

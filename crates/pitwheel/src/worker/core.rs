@@ -11,22 +11,22 @@ use tokio_util::sync::CancellationToken;
 
 use super::settler::SettleQueue;
 use super::{Stats, Worker};
-use crate::claim::{Ask, CLAIM_MAX, Claimed, claim, release_unknown};
-use crate::claimer::{Reserved, Taker};
+use crate::backend::Backend;
+use crate::claim::{CLAIM_MAX, Claimed, QueueSlots, claim, release_unknown};
+use crate::claimer::{ClaimSink, Reserved};
 use crate::client::Pitwheel;
 use crate::cursor::Bounds;
 use crate::db::{Pool, Session};
-use crate::door::Door;
 use crate::error::Error;
 use crate::handler::{Context, Handler, Handlers};
-use crate::hint::Ears;
+use crate::hint::HintListener;
 use crate::lease::Registration;
 use crate::metrics;
 use crate::settle::{Attempt, Claim, Ending, Settled, Settlement, committed_or_not, decide};
 
 pub(super) struct Core {
     pub(super) pitwheel: Pitwheel,
-    door: Arc<Door>,
+    backend: Arc<Backend>,
     pub(super) pool: Pool,
     pub(super) registration: Registration,
     pub(super) handlers: Handlers,
@@ -95,7 +95,7 @@ impl Core {
         let slots = worker.slots();
         let handlers = std::mem::take(&mut worker.handlers);
         Core {
-            door: Arc::new(Door::Database(pitwheel.clone())),
+            backend: Arc::new(Backend::Database(pitwheel.clone())),
             pitwheel,
             pool,
             registration,
@@ -134,14 +134,14 @@ impl Core {
         }
     }
 
-    pub(super) fn ears(&self) -> Ears {
+    pub(super) fn listener(&self) -> HintListener {
         let (queues, due) = (self.registration.queues.clone(), self.due.clone());
         let wake = move |queue: Option<&str>| {
             if queue.is_none_or(|queue| queues.iter().any(|ours| ours == queue)) {
                 due.notify_one();
             }
         };
-        Ears { due: Box::new(wake), cancel: self.cancel.clone() }
+        HintListener { due: Box::new(wake), cancel: self.cancel.clone() }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -252,9 +252,9 @@ impl Core {
 }
 
 /// How long a worker waits at first for its own jobs to end, to run a suspect alone; doubled each time it was not enough.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ALONE_WAIT: Duration = Duration::from_secs(10);
 
-impl Taker for Arc<Core> {
+impl ClaimSink for Arc<Core> {
     fn name(&self) -> &str {
         &self.registration.name
     }
@@ -298,7 +298,7 @@ impl Taker for Arc<Core> {
             if asked > 0 {
                 slots.free -= asked;
                 room.total += asked;
-                room.asks.push(Ask { queue: slots.queue.clone(), slots: asked });
+                room.slots_by_queue.push(QueueSlots { queue: slots.queue.clone(), slots: asked });
             }
         }
         room
@@ -306,14 +306,14 @@ impl Taker for Arc<Core> {
 
     async fn claim(&self, room: &Reserved, bounds: &Bounds) -> Result<Vec<Claimed>, Error> {
         let claim = async |client: Arc<Session>| {
-            claim(&*client, self.id(), &room.asks, &self.registration.kinds, bounds).await
+            claim(&*client, self.id(), &room.slots_by_queue, &self.registration.kinds, bounds).await
         };
         self.pool.run(claim).await
     }
 
     fn unreserve(&self, room: &Reserved, claimed: &[Claimed]) {
         let mut table = self.table();
-        for ask in &room.asks {
+        for ask in &room.slots_by_queue {
             let filled = claimed.iter().filter(|job| *job.queue == *ask.queue).count();
             if let Some(slots) = table.slots.iter_mut().find(|slots| slots.queue == ask.queue) {
                 slots.free += ask.slots.saturating_sub(filled);
@@ -331,7 +331,7 @@ impl Taker for Arc<Core> {
             let handler = self.handlers.get(&job.kind);
             let history = handler.as_ref().map_or(crate::History::All, |handler| handler.history);
             let (claim, hold) = (job.claim, job.hold);
-            let context = Context::new(self.door.clone(), job, history);
+            let context = Context::new(self.backend.clone(), job, history);
             let task = tokio::spawn(run_one(self.clone(), handler, context.clone())).abort_handle();
             *table.holds.entry(hold).or_default() += 1;
             table.running.insert(claim, Running { context, hold, started, task });
@@ -360,8 +360,8 @@ impl Taker for Arc<Core> {
         self.start(vec![job]);
     }
 
-    fn patience(&self) -> Duration {
-        PATIENCE
+    fn alone_wait(&self) -> Duration {
+        ALONE_WAIT
     }
 }
 
@@ -376,7 +376,7 @@ async fn run_one(core: Arc<Core>, handler: Option<Arc<Handler>>, context: Contex
         number: context.attempt(),
         max: context.max_attempts(),
         history: context.history(),
-        place: Some(context.place()),
+        ctid: Some(context.ctid()),
         worker: &core.registration.name,
         cancelled: context.cancel_requested(),
     };

@@ -7,9 +7,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::core::Core;
 use super::settler::forget_emptied;
-use crate::claimer::Trouble;
+use crate::claimer::RetryDelay;
 use crate::error::Error;
-use crate::lease::{Renewed, progress, register, renew, wanted_stopped};
+use crate::lease::{Renewed, cancel_requests, progress, register, renew};
 
 /// Renewals per lease: five may fail before the sixth is too late.
 const RENEWALS: u32 = 6;
@@ -19,20 +19,20 @@ const PROGRESS: Duration = Duration::from_secs(1);
 const TICKS: u32 = 20;
 /// If nobody swept for this part of a lease, nobody could renew either. It must be below the part that is left of a lease
 /// when its renewal is due (5/6), with room for the renewals to come through first.
-const SLEPT_PARTS: u32 = 4;
+const GAP_PARTS: u32 = 4;
 const PRUNE: Duration = Duration::from_secs(3600);
 
 /// Renews the lease, writes progress and passes cancels on, until the last ending is written.
 pub(super) async fn run(core: &Arc<Core>, ended: &CancellationToken) {
     let every = core.registration.lease / RENEWALS;
-    let mut trouble = Trouble::default();
+    let mut retry_delay = RetryDelay::default();
     let mut next = Instant::now();
     while !ended.is_cancelled() {
         match beat(core, &mut next, every).await {
-            Ok(()) => trouble.over(),
+            Ok(()) => retry_delay.reset(),
             Err(error) => {
                 tracing::warn!(%error, worker = core.registration.name, "cannot renew the lease, will try again");
-                trouble.wait(ended).await;
+                retry_delay.wait(ended).await;
                 continue;
             }
         }
@@ -66,7 +66,7 @@ async fn beat(core: &Core, next: &mut Instant, every: Duration) -> Result<(), Er
             core.reborn(id);
         }
     }
-    let wanted = core.pool.run(async |client| wanted_stopped(&client, &[core.id()]).await).await?;
+    let wanted = core.pool.run(async |client| cancel_requests(&client, &[core.id()]).await).await?;
     core.request_cancel(wanted.into_iter().map(|(_, claim)| claim));
     forget_emptied(core).await?;
     *next = Instant::now() + every;
@@ -75,14 +75,14 @@ async fn beat(core: &Core, next: &mut Instant, every: Duration) -> Result<(), Er
 
 /// Sweeps and prunes, whoever's turn it is, until the last ending is written.
 pub(super) async fn sweep(core: &Arc<Core>, ended: &CancellationToken) {
-    let (tick, slept) = (core.registration.lease / TICKS, core.registration.lease / SLEPT_PARTS);
-    let mut trouble = Trouble::default();
+    let (tick, gap_max) = (core.registration.lease / TICKS, core.registration.lease / GAP_PARTS);
+    let mut retry_delay = RetryDelay::default();
     let mut next_prune = Instant::now();
     while !ended.is_cancelled() {
         let mut turn =
-            core.pool.run(async |client| crate::sweep::sweep(&client, tick, slept).await).await.map(
+            core.pool.run(async |client| crate::sweep::sweep(&client, tick, gap_max).await).await.map(
                 |swept| {
-                    if !swept.dead.is_empty() || swept.given_back + swept.buried > 0 || swept.slept {
+                    if !swept.dead.is_empty() || swept.released + swept.buried > 0 || swept.leases_extended {
                         tracing::info!(worker = core.registration.name, ?swept, "swept");
                     }
                 },
@@ -93,7 +93,7 @@ pub(super) async fn sweep(core: &Arc<Core>, ended: &CancellationToken) {
         }
         match turn {
             Ok(()) => {
-                trouble.over();
+                retry_delay.reset();
                 tokio::select! {
                     () = tokio::time::sleep(tick) => {}
                     () = ended.cancelled() => {}
@@ -101,7 +101,7 @@ pub(super) async fn sweep(core: &Arc<Core>, ended: &CancellationToken) {
             }
             Err(error) => {
                 tracing::warn!(%error, worker = core.registration.name, "cannot sweep, will try again");
-                trouble.wait(ended).await;
+                retry_delay.wait(ended).await;
             }
         }
     }

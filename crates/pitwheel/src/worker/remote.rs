@@ -17,13 +17,13 @@ use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
 use super::{Stats, Worker};
+use crate::backend::{Backend, Client, Server};
 use crate::claim::Claimed;
-use crate::claimer::Trouble;
-use crate::door::{Client, Door, Server};
+use crate::claimer::RetryDelay;
+use crate::ctid::Ctid;
 use crate::error::Error;
 use crate::handler::{Context, Handler, Handlers};
 use crate::job::History;
-use crate::place::Place;
 use crate::settle::{Cause, Claim, Outcome, Verdict, committed_or_not};
 
 /// Results per report.
@@ -44,7 +44,7 @@ const ERROR_CHARS_MAX: usize = 4000;
 
 struct Remote {
     server: Server,
-    door: Arc<Door>,
+    backend: Arc<Backend>,
     name: String,
     handlers: Handlers,
     stop: CancellationToken,
@@ -90,7 +90,7 @@ pub(super) async fn run(
     // Also ends when the worker is told to drain.
     let stop = shut.child_token();
     let remote = Arc::new(Remote {
-        door: Arc::new(Door::Server(server.clone())),
+        backend: Arc::new(Backend::Server(server.clone())),
         server,
         name: worker.name,
         handlers: worker.handlers,
@@ -156,10 +156,10 @@ pub(super) async fn run(
 
 /// Keeps a stream for one queue open until the worker stops.
 async fn streaming(remote: &Arc<Remote>, queue: &str, slots: usize) {
-    let mut trouble = Trouble::default();
+    let mut retry_delay = RetryDelay::default();
     while !remote.stop.is_cancelled() {
         let ended = tokio::select! {
-            ended = remote.stream(queue, slots, &mut trouble) => ended,
+            ended = remote.stream(queue, slots, &mut retry_delay) => ended,
             () = remote.stop.cancelled() => break,
         };
         if let Err(status) = ended {
@@ -168,7 +168,7 @@ async fn streaming(remote: &Arc<Remote>, queue: &str, slots: usize) {
             }
             tracing::warn!(error = %status.message(), worker = remote.name, queue, "the stream ended, will open another");
         }
-        trouble.wait(&remote.stop).await;
+        retry_delay.wait(&remote.stop).await;
     }
 }
 
@@ -211,7 +211,7 @@ impl Remote {
         self: &Arc<Remote>,
         queue: &str,
         slots: usize,
-        trouble: &mut Trouble,
+        retry_delay: &mut RetryDelay,
     ) -> Result<(), tonic::Status> {
         let request = v1::StreamJobsRequest {
             worker: self.name.clone(),
@@ -225,7 +225,7 @@ impl Remote {
         else {
             return Err(tonic::Status::internal("the server did not say who we are"));
         };
-        trouble.over();
+        retry_delay.reset();
         let worker = welcome.worker_id;
         let declared_dead = CancellationToken::new();
         {
@@ -258,7 +258,7 @@ impl Remote {
             let claim = job.claim;
             let handler = self.handlers.get(&job.kind);
             let history = handler.as_ref().map_or(History::All, |handler| handler.history);
-            let context = Context::new(self.door.clone(), job, history);
+            let context = Context::new(self.backend.clone(), job, history);
             let task = tokio::spawn(run_one(self.clone(), handler, context.clone())).abort_handle();
             state.held.insert(claim, Held { worker, context, task });
         }
@@ -309,13 +309,13 @@ impl Remote {
     /// alone; that one is reported as failed instead.
     async fn report(&self, batch: Vec<v1::Result>) {
         let mut parts = vec![batch];
-        let mut trouble = Trouble::default();
+        let mut retry_delay = RetryDelay::default();
         let never = CancellationToken::new();
         while let Some(mut part) = parts.pop() {
             let request = with_deadline(v1::ReportResultRequest { results: part.clone() });
             match self.client().report_result(request).await {
                 Ok(answer) => {
-                    trouble.over();
+                    retry_delay.reset();
                     self.answered(&part, &answer.into_inner().written);
                 }
                 Err(status) if status.code() == Code::InvalidArgument && part.len() > 1 => {
@@ -324,7 +324,7 @@ impl Remote {
                 }
                 Err(status) => {
                     tracing::warn!(error = %status.message(), worker = self.name, results = part.len(), "cannot report, will try again");
-                    trouble.wait(&never).await;
+                    retry_delay.wait(&never).await;
                     if status.code() == Code::InvalidArgument {
                         part.iter_mut().for_each(|result| *result = refused(result, status.message()));
                     }
@@ -459,11 +459,11 @@ async fn reporting(remote: &Remote) {
 
 /// Sends heartbeats for as long as the worker is there.
 async fn beating(remote: &Remote) {
-    let mut trouble = Trouble::default();
+    let mut retry_delay = RetryDelay::default();
     loop {
         match remote.beat().await {
             Ok(()) => {
-                trouble.over();
+                retry_delay.reset();
                 let every = remote.state().heartbeat_every.unwrap_or(HEARTBEAT);
                 tokio::select! {
                     () = tokio::time::sleep(every) => {}
@@ -472,7 +472,7 @@ async fn beating(remote: &Remote) {
             }
             Err(status) => {
                 tracing::warn!(error = %status.message(), worker = remote.name, "no answer to the heartbeat, will try again");
-                trouble.wait(&CancellationToken::new()).await;
+                retry_delay.wait(&CancellationToken::new()).await;
             }
         }
     }
@@ -570,7 +570,7 @@ fn claimed(worker: i64, job: v1::Assignment) -> Claimed {
     Claimed {
         claim: Claim { id: job.job_id, fence: job.fence },
         holder: worker,
-        place: Place::default(),
+        ctid: Ctid::default(),
         hold: 0,
         attempt: job.attempt,
         max_attempts: job.max_attempts,

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::core::Core;
-use crate::claimer::Trouble;
+use crate::claimer::RetryDelay;
 use crate::error::Error;
 use crate::settle::{Settlement, settle};
 
@@ -98,18 +98,18 @@ pub(super) async fn forget_emptied(core: &Core) -> Result<(), Error> {
 async fn write(core: &Core, batch: Vec<Settlement>) {
     let emptied = core.take_emptied();
     let mut parts = vec![batch];
-    let mut trouble = Trouble::default();
+    let mut retry_delay = RetryDelay::default();
     let never = CancellationToken::new();
     while let Some(part) = parts.pop() {
         let holds: &[i64] = if parts.is_empty() { &emptied } else { &[] };
         match core.pool.run(async |client| settle(&*client, &part, holds).await).await {
             Ok(settled) => {
-                trouble.over();
+                retry_delay.reset();
                 core.settled(&part, &settled);
             }
             Err(error) if error.is_transient() || part.len() == 1 => {
                 tracing::warn!(%error, worker = core.registration.name, jobs = part.len(), "cannot settle, will try again");
-                trouble.wait(&never).await;
+                retry_delay.wait(&never).await;
                 parts.push(if error.is_transient() { part } else { released(part, &error) });
             }
             Err(error) => {

@@ -41,14 +41,14 @@ async fn two_claims_never_take_one_job() -> Result<()> {
     // One that meets the other's locks takes what is left.
     right.sometimes(|run| run.end() == "1 running by 1 | 2 running by 1 | 3 running by 2");
 
-    start("deal × claim")
+    start("claim_for_workers × claim")
         .session(deals("a", &[1, 1]))
         .session(claims("b", 2, 2))
         .explore()
         .await?
         .never(both)
         .sometimes(|run| run.end() == "1 running by 1 | 2 running by 1 | 3 running by 2");
-    start("deal × deal")
+    start("claim_for_workers × claim_for_workers")
         .session(deals("a", &[1, 2]))
         .session(deals("b", &[2, 1]))
         .explore()
@@ -86,7 +86,7 @@ async fn what_a_dying_worker_claims_is_given_back_by_the_next_sweep() -> Result<
         .await?
         .never(stranded)
         .sometimes(|run| run.said("a.claim") == "1" && run.end() == "1 waiting");
-    start("deal × sweep")
+    start("claim_for_workers × sweep")
         .session(deals("a", &[1]))
         .session(sweeps())
         .afterwards("next sweep", sweep)
@@ -94,7 +94,7 @@ async fn what_a_dying_worker_claims_is_given_back_by_the_next_sweep() -> Result<
         .await?
         .never(stranded)
         .sometimes(|run| run.said("a.claim") == "1" && run.end() == "1 waiting");
-    start("deal × sweep by statement")
+    start("claim_for_workers × sweep by statement")
         .session(deals("a", &[1]))
         .session(sweeps_by_statement())
         .afterwards("next sweep", sweep)
@@ -184,7 +184,8 @@ async fn a_claim_that_begins_after_a_pause_takes_nothing() -> Result<()> {
     let right = start("pause × claim").session(pauses()).session(claims("a", 1, 1)).explore().await?;
     right.never(ran_on);
     right.sometimes(|run| run.said("a.claim") == "1");
-    let dealt = start("pause × deal").session(pauses()).session(deals("a", &[1])).explore().await?;
+    let dealt =
+        start("pause × claim_for_workers").session(pauses()).session(deals("a", &[1])).explore().await?;
     dealt.never(ran_on);
     dealt.sometimes(|run| run.said("a.claim") == "1");
 

@@ -62,7 +62,12 @@ async fn a_job_that_is_deleted_is_not_claimed_and_one_that_is_claimed_not_delete
     right.never(both);
     right.sometimes(|run| run.said("d.delete") == "1");
     right.sometimes(|run| run.said("a.claim") == "1");
-    start("delete × deal").session(deletes()).session(deals("a", &[1])).explore().await?.never(both);
+    start("delete × claim_for_workers")
+        .session(deletes())
+        .session(deals("a", &[1]))
+        .explore()
+        .await?
+        .never(both);
 
     let look = "select id from pitwheel.job where id = 1 and holder is null";
     start("delete × claim, looked before")
@@ -90,7 +95,12 @@ async fn a_job_that_runs_is_not_rescheduled() -> Result<()> {
     right.never(both);
     right.sometimes(|run| run.said("r.reschedule") == "1");
     right.sometimes(|run| run.said("a.claim") == "1");
-    start("reschedule × deal").session(reschedules()).session(deals("a", &[1])).explore().await?.never(both);
+    start("reschedule × claim_for_workers")
+        .session(reschedules())
+        .session(deals("a", &[1]))
+        .explore()
+        .await?
+        .never(both);
 
     let unasked = "update pitwheel.job set run_at = 'infinity' where id = 1 returning id";
     start("reschedule × claim, whoever holds it")
@@ -173,7 +183,7 @@ async fn a_claim_that_begins_after_its_worker_was_told_to_be_quiet_takes_nothing
         |run: &Run| run.failed() || (run.before("q.commit", "a.claim") && !run.said("a.claim").is_empty());
     let quiets = || {
         Session::transaction("q", "quiet", async |stage: &mut Stage| {
-            let sql = include_str!("../../sql/order_worker.sql");
+            let sql = include_str!("../../sql/command_worker.sql");
             let params: [(&(dyn ToSql + Sync), Type); 3] =
                 [(&1_i64, Type::INT8), (&"quiet", Type::TEXT), (&"test", Type::TEXT)];
             stage.client.execute_typed(sql, &params).await?;

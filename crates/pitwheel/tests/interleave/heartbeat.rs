@@ -255,7 +255,7 @@ async fn what_is_read_as_held_is_what_was_held_at_that_moment() -> Result<()> {
             || !is_held("2/1")
     };
 
-    let right = start("held × settle × deal")
+    let right = start("held × settle × claim_for_workers")
         .session(
             Session::new("r").step("held", async |stage: &mut Stage| held(stage, &RefCell::default()).await),
         )
@@ -268,7 +268,7 @@ async fn what_is_read_as_held_is_what_was_held_at_that_moment() -> Result<()> {
 
     // Believes the holds, which say what was taken and not what became of it.
     let believes = "select string_agg(held || '/1', ',' order by held) from pitwheel.hold, unnest(job_ids) as held where worker = 1";
-    start("held × settle × deal, holds alone")
+    start("held × settle × claim_for_workers, holds alone")
         .session(Session::new("r").sql_as("held", believes))
         .explore()
         .await?
@@ -308,7 +308,7 @@ async fn a_hold_that_is_forgotten_as_empty_is_not_needed_any_more() -> Result<()
         let _ = engine::settle(&stage.client, &[write], &holds).await?;
         Ok(holds.len().to_string())
     };
-    let right = start("held, forget × settle × deal")
+    let right = start("held, forget × settle × claim_for_workers")
         .session(
             Session::new("r")
                 .step("held", async move |stage: &mut Stage| held(stage, &reads).await)
@@ -325,7 +325,7 @@ async fn a_hold_that_is_forgotten_as_empty_is_not_needed_any_more() -> Result<()
         insert into seen select id from pitwheel.job where holder = 1";
     let forget = "delete from pitwheel.hold
         where worker = 1 and not exists (select from seen where id = any(hold.job_ids))";
-    start("held, forget × settle × deal, jobs then holds")
+    start("held, forget × settle × claim_for_workers, jobs then holds")
         .session(Session::new("r").sql_as("held", jobs).sql_as("forget", forget))
         .explore()
         .await?
@@ -367,15 +367,18 @@ async fn what_a_worker_that_signs_off_is_dealt_is_found_by_the_next_sweep() -> R
     };
     let stranded = |run: &Run| run.failed() || run.end() != "1 waiting";
 
-    let right = start("retire × deal").session(Session::transaction("e", "retire", retire)).explore().await?;
+    let right = start("retire × claim_for_workers")
+        .session(Session::transaction("e", "retire", retire))
+        .explore()
+        .await?;
     right.never(stranded);
     right.sometimes(|run| run.said("a.claim") == "1" && run.said("next sweep") == "1");
     right.sometimes(|run| run.said("a.claim").is_empty());
-    let right = start("sign off × deal").session(signs_off()).explore().await?;
+    let right = start("sign off × claim_for_workers").session(signs_off()).explore().await?;
     right.never(stranded);
     right.sometimes(|run| run.said("e.release") == "1");
     right.sometimes(|run| run.said("next sweep") == "1");
-    start("retire × deal × sweep by statement")
+    start("retire × claim_for_workers × sweep by statement")
         .session(Session::new("e").step("retire", retire))
         .session(sweeps_by_statement())
         .explore()
@@ -383,7 +386,7 @@ async fn what_a_worker_that_signs_off_is_dealt_is_found_by_the_next_sweep() -> R
         .never(stranded);
 
     // Leaves no trace of the worker, and none of the way to what it still gets.
-    start("retire × deal, worker removed")
+    start("retire × claim_for_workers, worker removed")
         .session(
             Session::new("e")
                 .sql("begin")

@@ -23,8 +23,10 @@ fn claims(name: &'static str, worker: i64, slots: usize) -> Session {
 }
 
 /// As a node claims for its streams.
-fn deals(name: &'static str, hands: &'static [i64]) -> Session {
-    Session::transaction(name, "claim", async move |stage: &mut Stage| stage.deal(hands).await)
+fn deals(name: &'static str, slots_by_worker: &'static [i64]) -> Session {
+    Session::transaction(name, "claim", async move |stage: &mut Stage| {
+        stage.claim_for_workers(slots_by_worker).await
+    })
 }
 
 fn sweeps() -> Session {
@@ -41,7 +43,7 @@ fn sweeps_by_statement() -> Session {
             Ok(String::new())
         })
         .step("find", async |stage: &mut Stage| {
-            let sql = include_str!("../../sql/left_behind.sql");
+            let sql = include_str!("../../sql/abandoned_jobs.sql");
             let rows = stage.client.query_typed(sql, &[(&20_i64, Type::INT8)]).await?;
             let held = rows.iter().filter_map(|row| {
                 let id: Option<i64> = row.get("id");

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use pitwheel::{Order, Pitwheel};
+use pitwheel::{Pitwheel, WorkerCommand};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -61,10 +61,10 @@ async fn tell(
     pitwheel: &Pitwheel,
     caller: &Caller,
     id: i64,
-    order: (Order, &'static str),
+    order: (WorkerCommand, &'static str),
 ) -> Result<Json<Told>, Problem> {
     caller.must(Need::Operate)?;
-    let taken = pitwheel.acting_as(&caller.name).order_worker(id, order.0).await?;
+    let taken = pitwheel.acting_as(&caller.name).command_worker(id, order.0).await?;
     let missing = || Problem::missing(format!("worker {id} does not live, or drains already"));
     taken.then_some(Json(Told { id, order: order.1 })).ok_or_else(missing)
 }
@@ -77,7 +77,7 @@ pub(crate) async fn quiet(
     caller: Caller,
     Path(id): Path<i64>,
 ) -> Result<Json<Told>, Problem> {
-    tell(&pitwheel, &caller, id, (Order::Quiet, "quiet")).await
+    tell(&pitwheel, &caller, id, (WorkerCommand::Quiet, "quiet")).await
 }
 
 /// Gives a worker nothing more, and tells it to end when what it runs has ended. It hears of it with its next heartbeat.
@@ -88,7 +88,7 @@ pub(crate) async fn drain(
     caller: Caller,
     Path(id): Path<i64>,
 ) -> Result<Json<Told>, Problem> {
-    tell(&pitwheel, &caller, id, (Order::Drain, "drain")).await
+    tell(&pitwheel, &caller, id, (WorkerCommand::Drain, "drain")).await
 }
 
 /// Gives a quiet worker jobs again.
@@ -99,5 +99,5 @@ pub(crate) async fn resume(
     caller: Caller,
     Path(id): Path<i64>,
 ) -> Result<Json<Told>, Problem> {
-    tell(&pitwheel, &caller, id, (Order::Resume, "resume")).await
+    tell(&pitwheel, &caller, id, (WorkerCommand::Resume, "resume")).await
 }

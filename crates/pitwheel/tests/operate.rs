@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
-use pitwheel::{Change, Changed, Error, Filter, NewJob, Order, Role, Settled, State};
+use pitwheel::{Change, Changed, Error, Filter, NewJob, Role, Settled, State, WorkerCommand};
 use pitwheel_testkit::TestDb;
 
 #[tokio::test]
@@ -127,17 +127,17 @@ async fn a_quiet_worker_gets_nothing_until_it_is_resumed() -> Result<()> {
     let pitwheel = db.pitwheel();
     let worker = db.register().await?;
     db.job().insert().await?;
-    assert!(pitwheel.order_worker(worker, Order::Quiet).await?);
+    assert!(pitwheel.command_worker(worker, WorkerCommand::Quiet).await?);
     assert!(db.claim_as(worker, 1).await?.is_empty());
     assert_eq!(pitwheel.workers(None, 0, false).await?[0].state(), "quiet");
-    assert!(pitwheel.order_worker(worker, Order::Resume).await?);
+    assert!(pitwheel.command_worker(worker, WorkerCommand::Resume).await?);
     assert_eq!(db.claim_as(worker, 1).await?.len(), 1);
     assert_eq!(pitwheel.workers(None, 0, false).await?[0].running, 1);
 
-    assert!(pitwheel.order_worker(worker, Order::Drain).await?);
-    assert!(!pitwheel.order_worker(worker, Order::Resume).await?, "it may have ended already");
+    assert!(pitwheel.command_worker(worker, WorkerCommand::Drain).await?);
+    assert!(!pitwheel.command_worker(worker, WorkerCommand::Resume).await?, "it may have ended already");
     assert_eq!(pitwheel.workers(None, 0, false).await?[0].state(), "draining");
-    assert!(!pitwheel.order_worker(4711, Order::Quiet).await?);
+    assert!(!pitwheel.command_worker(4711, WorkerCommand::Quiet).await?);
     Ok(())
 }
 

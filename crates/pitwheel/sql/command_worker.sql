@@ -1,4 +1,4 @@
--- order_worker.sql: a worker is told to be quiet (it is given nothing more), to drain (and then to end), or to go on.
+-- command_worker.sql: a worker is told to be quiet (it is given nothing more), to drain (and then to end), or to go on.
 -- One that drains goes on draining. Zero rows: no living worker has this id, or it drains already.
 with target as materialized (
     select worker.id, worker.name, worker.quiet_at

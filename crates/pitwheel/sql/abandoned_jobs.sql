@@ -1,4 +1,4 @@
--- left_behind.sql: the jobs that dead workers still hold, a limited number of holds at a time, oldest first.
+-- abandoned_jobs.sql: the jobs that dead workers still hold, a limited number of holds at a time, oldest first.
 -- Leans on hold_worker: it costs what the dead held. The writes that follow are fenced; a row that somebody has locked (a
 -- settle in a user's transaction) is passed over now, so that one open transaction cannot stop the sweep.
 with holds as materialized (

@@ -1,4 +1,4 @@
--- deal.sql: what claim.sql does, for a node that feeds many workers: the n-th due job goes to the n-th hand held out.
+-- claim_for_workers.sql: what claim.sql does, for a node that feeds many workers: the n-th due job goes to the n-th hand held out.
 -- Leans on job_due in the same way. A queue earlier in the list is served first; the caller lets them take turns.
 -- The row of the first job says which holds were made. Zero rows: nothing is due, the queues are paused, or all the
 -- workers were declared dead or told to be quiet.
@@ -61,6 +61,6 @@ set holder = (select hands.workers from hands)[due.n],
 from due
 where job.ctid = due.tid
 returning job.id, job.fence, job.attempt, job.max_attempts, job.timeout_ms, job.run_at, job.priority, job.queue, job.kind,
-    job.key, job.payload::text, job.metadata::text, job.ctid as place, job.holder,
+    job.key, job.payload::text, job.metadata::text, job.ctid, job.holder,
     case when due.n = 1 then array(select held.worker from held) end as holding,
     case when due.n = 1 then array(select held.id from held) end as holds

@@ -5,18 +5,18 @@ use crate::enqueue::Enqueued;
 use crate::error::Error;
 use crate::job::NewJob;
 
-pub(crate) enum Door {
+pub(crate) enum Backend {
     Database(Pitwheel),
     #[cfg(feature = "remote")]
     Server(Server),
 }
 
-impl Door {
+impl Backend {
     pub(crate) async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, Error> {
         match self {
-            Door::Database(pitwheel) => pitwheel.enqueue_many(jobs).await,
+            Backend::Database(pitwheel) => pitwheel.enqueue_many(jobs).await,
             #[cfg(feature = "remote")]
-            Door::Server(server) => server.enqueue(jobs).await,
+            Backend::Server(server) => server.enqueue(jobs).await,
         }
     }
 }

@@ -8,11 +8,11 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 /// The `ctid` of a row version, as binary as Postgres sends it. A later version of the row stands elsewhere, and the place
 /// may be given to another row: whoever goes by it must compare what it finds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Place([u8; 6]);
+pub struct Ctid([u8; 6]);
 
-impl<'a> FromSql<'a> for Place {
-    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Place, Box<dyn Error + Sync + Send>> {
-        Ok(Place(raw.try_into()?))
+impl<'a> FromSql<'a> for Ctid {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Ctid, Box<dyn Error + Sync + Send>> {
+        Ok(Ctid(raw.try_into()?))
     }
 
     fn accepts(ty: &Type) -> bool {
@@ -20,7 +20,7 @@ impl<'a> FromSql<'a> for Place {
     }
 }
 
-impl ToSql for Place {
+impl ToSql for Ctid {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
         out.put_slice(&self.0);
         Ok(IsNull::No)
