@@ -1,30 +1,32 @@
-//! The handle through which a program talks to the engine.
+//! The handle through which a program uses the engine. It only delegates.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-use tokio_postgres::types::Type;
-
-use crate::control::{self, Cancelled, Change, Changed, WorkerCommand};
-use crate::db::{self, Pool, Sql};
-use crate::enqueue::{self, Enqueued, Enqueuing};
+use crate::engine::enqueue::{self, Enqueued, Enqueuing};
+use crate::engine::hint::{self, Hints};
+use crate::engine::maintenance;
+use crate::engine::token::Role;
 use crate::error::Error;
-use crate::hint::{self, Hints};
-use crate::inspect::{
-    self, AuditEntry, Filter, JobDetail, JobPage, JobSummary, KindSummary, QueueSummary, WorkerSummary,
-};
-use crate::job::NewJob;
+use crate::job::new_job::NewJob;
 use crate::metrics;
-use crate::migrate::{self, MigrationStatus};
-use crate::token::{self, Role, Token};
+use crate::operate::audit::{self, AuditEntry};
+use crate::operate::change::{self, Cancelled, Change, Changed};
+use crate::operate::jobs::{self, Filter, JobDetail, JobPage, JobSummary};
+use crate::operate::kinds::{self, KindSummary};
+use crate::operate::queues::{self, QueueSummary};
+use crate::operate::tokens::{self, Token};
+use crate::operate::workers::{self, WorkerCommand, WorkerSummary};
+use crate::postgres::migrate::{self, MigrationStatus};
+use crate::postgres::{Pool, Sql, query};
 
 /// How to connect.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// How many connections this handle may open. A worker adds up to five of its own.
+    /// The maximum number of connections of this handle. A worker opens up to five more.
     pub connections: usize,
-    /// The name the connections bear in `pg_stat_activity`, unless the URL gives one.
+    /// The `application_name` of the connections, unless the URL has one.
     pub application: String,
 }
 
@@ -37,36 +39,43 @@ impl Default for Options {
 /// A database with the engine in it. Cheap to clone; clones share their connections.
 #[derive(Clone)]
 pub struct Pitwheel {
-    pub(crate) pool: Pool,
+    pool: Pool,
     hints: Arc<Hints>,
     actor: Arc<str>,
 }
 
 impl Pitwheel {
-    /// Connects, and fails at once if the database cannot be reached. TLS is used, and verified, when the URL says
+    /// Connects, and fails at once if the database cannot be reached. TLS is used, and verified, when the URL has
     /// `sslmode=require`.
     pub async fn connect(url: &str) -> Result<Pitwheel, Error> {
         Pitwheel::connect_with(url, Options::default()).await
     }
 
-    /// Connects with options of your own.
+    /// Connects with options.
     pub async fn connect_with(url: &str, options: Options) -> Result<Pitwheel, Error> {
-        let pool = Pool::new(url, &options.application, options.connections.max(1))?;
+        let pool =
+            Pool::new(url, &options.application, options.connections.max(1))?.on_error(metrics::failed);
         drop(pool.get().await?);
         Ok(Pitwheel { pool, hints: Arc::default(), actor: options.application.into() })
     }
 
-    /// Brings the schema up to this version; safe to call from every node at every start. Returns what was applied.
+    /// A new pool for the same database, for loops that must not wait for the connections of this handle.
+    pub fn pool(&self, connections: usize) -> Result<crate::engine::Pool, Error> {
+        self.pool.sibling(connections)
+    }
+
+    /// Brings the schema up to this version; safe to call from every node at every start. Returns the names of the
+    /// migrations that were applied.
     pub async fn migrate(&self) -> Result<Vec<&'static str>, Error> {
         migrate::migrate(&self.pool).await
     }
 
-    /// Where the schema stands.
+    /// The version of the schema, and which migrations are pending.
     pub async fn migration_status(&self) -> Result<MigrationStatus, Error> {
         migrate::status(&*self.pool.get().await?).await
     }
 
-    /// Refuses a schema that this version cannot work with.
+    /// Fails if this version cannot work with the schema.
     pub async fn check_schema(&self) -> Result<(), Error> {
         migrate::check(&*self.pool.get().await?).await
     }
@@ -75,11 +84,10 @@ impl Pitwheel {
     ///
     /// Safe to repeat after an error if the job has a key.
     pub async fn enqueue(&self, job: impl Into<NewJob>) -> Result<Enqueued, Error> {
-        let enqueued = self.enqueue_many([job]).await?;
-        enqueued.first().copied().ok_or_else(|| Error::Invalid("no answer for the job".into()))
+        enqueue::only(self.enqueue_many([job]).await?)
     }
 
-    /// Enqueues many jobs, 500 a statement; each statement is committed by itself. The answers are in the order given.
+    /// Enqueues many jobs, 500 per statement; each statement commits by itself. The results are in the order of the jobs.
     pub async fn enqueue_many<T: Into<NewJob>>(
         &self,
         jobs: impl IntoIterator<Item = T>,
@@ -89,65 +97,65 @@ impl Pitwheel {
         let client = &connection;
         let mut enqueuing = Enqueuing::new(&jobs)?;
         while let Some(columns) = enqueuing.next()? {
-            let due = due_queues(&columns);
+            let due = columns.due_queues();
             let (sql, types) = enqueue::statement(&columns);
             client.ready(sql, types).await?;
-            // Sent behind the insert on the same connection, so it is committed after it and costs no wait of its own.
+            // Sent behind the insert on the same connection, so it commits after it and costs no extra round trip.
             let hints = async {
                 for queue in &due {
                     self.hints.due(client, queue).await?;
                 }
                 Ok(())
             };
-            let (answers, hinted) = tokio::join!(enqueue::send(client, columns), hints);
+            let (inserted, hinted) = tokio::join!(enqueue::send(client, columns), hints);
             log_unhinted(hinted);
-            enqueuing.answered(answers?);
+            enqueuing.inserted(inserted?);
         }
         let enqueued = enqueuing.finish();
-        let told = jobs.iter().zip(&enqueued).map(|(job, answer)| (&*job.queue, &*job.kind, answer.is_new));
-        metrics::enqueued(told);
+        let counted = jobs.iter().zip(&enqueued).map(|(job, one)| (&*job.queue, &*job.kind, one.is_new));
+        metrics::enqueued(counted);
         Ok(enqueued)
     }
 
-    /// Tells idle workers that a queue has jobs, after you committed an enqueue of your own transaction. Optional: without
-    /// it they are found at the next poll.
+    /// Wakes idle workers of a queue, after you committed an enqueue in your own transaction. Optional: without it they find
+    /// the job at their next poll.
     pub async fn hint(&self, queue: &str) -> Result<(), Error> {
         self.hints.due(&self.pool.get().await?, queue).await
     }
 
-    /// The same database, with changes that the audit log attributes to somebody else: a person, where this handle is a
-    /// program that acts for one. By default it is the application's name.
+    /// The same database, with another actor in the audit log: for a program that makes changes for a person. The default
+    /// is the application's name.
     pub fn acting_as(&self, actor: &str) -> Pitwheel {
         Pitwheel { actor: actor.into(), ..self.clone() }
     }
 
-    /// Cancels a job: at once when it waits, by asking its handler when it runs.
+    /// Cancels a job. A waiting job is cancelled at once; the handler of a running job is asked to stop.
     pub async fn cancel(&self, id: i64) -> Result<Cancelled, Error> {
         let changed = self.change_one(id, Change::Cancel).await?;
         Ok(if changed == Changed::Requested { Cancelled::Requested } else { Cancelled::AtOnce })
     }
 
-    /// Lets a dead or cancelled job live again, due now, with all its attempts before it.
+    /// Enqueues a dead or cancelled job again, due now, with all its attempts.
     pub async fn retry(&self, id: i64) -> Result<(), Error> {
         self.change_one(id, Change::Retry).await.map(drop)
     }
 
-    /// Changes up to 1,000 jobs in one statement; what it came to for each of them, in the order given.
+    /// Changes up to 1,000 jobs in one statement. Returns the result for each id, in the order given.
     pub async fn change(&self, ids: &[i64], change: Change) -> Result<Vec<(i64, Changed)>, Error> {
         let connection = self.pool.get().await?;
-        let outcome = control::change(&connection, &self.actor, ids, change).await?;
-        if outcome.jobs.values().any(|changed| *changed == Changed::Requested) {
+        let report = change::change(&connection, &self.actor, ids, change).await?;
+        if report.jobs.values().any(|changed| *changed == Changed::Requested) {
             log_unhinted(hint::cancel(&connection).await);
         }
-        for queue in &outcome.due {
+        for queue in &report.due {
             log_unhinted(self.hints.due(&connection, queue).await);
         }
-        let changed = |id: &i64| (*id, outcome.jobs.get(id).copied().unwrap_or(Changed::NotFound));
+        let changed = |id: &i64| (*id, report.jobs.get(id).copied().unwrap_or(Changed::NotFound));
         Ok(ids.iter().map(changed).collect())
     }
 
-    /// Changes the jobs of one page of a list; to change all that match, go on with `before` as the answer says, until it
-    /// names no more. The filter must name a state.
+    /// Changes the jobs of one page of a list. To change all that match, repeat with `before` set to the returned id until it
+    /// is `None`. The filter must name a state.
     pub async fn change_matching(
         &self,
         filter: &Filter,
@@ -169,118 +177,103 @@ impl Pitwheel {
         }
     }
 
-    /// Stops claims from a queue, or from all (`None`), on every node. What runs goes on.
+    /// Stops claims from a queue, or from all queues (`None`), on every node. Running jobs go on.
     pub async fn pause(&self, queue: Option<&str>) -> Result<(), Error> {
-        control::pause(&*self.pool.get().await?, &self.actor, queue).await
+        queues::pause(&*self.pool.get().await?, &self.actor, queue).await
     }
 
-    /// Ends a pause of a queue, or of all (`None`). False: it was not paused.
+    /// Ends a pause of a queue, or of all queues (`None`). False: it was not paused.
     pub async fn resume(&self, queue: Option<&str>) -> Result<bool, Error> {
-        control::resume(&*self.pool.get().await?, &self.actor, queue).await
+        queues::resume(&*self.pool.get().await?, &self.actor, queue).await
     }
 
-    /// Tells a worker to take nothing more, to end, or to go on; it hears of it with its next renewal. False: no living
-    /// worker has this id, or it drains already.
+    /// Quiets, drains or resumes a worker; it learns of it with its next renewal. False: the worker is not running, or is
+    /// already draining.
     pub async fn command_worker(&self, worker: i64, command: WorkerCommand) -> Result<bool, Error> {
-        control::command_worker(&*self.pool.get().await?, &self.actor, worker, command).await
+        workers::command_worker(&*self.pool.get().await?, &self.actor, worker, command).await
     }
 
-    /// Whether payloads, metadata and results of a kind are kept from those who may only look.
+    /// Redacts the payloads, metadata and results of a kind for viewers, or shows them again.
     pub async fn redact(&self, kind: &str, redacted: bool) -> Result<(), Error> {
-        control::redact(&*self.pool.get().await?, &self.actor, kind, redacted).await
+        kinds::redact(&*self.pool.get().await?, &self.actor, kind, redacted).await
     }
 
-    /// Makes a token, good until a time or until it is revoked. Its secret is given back this once, and kept nowhere.
+    /// Creates a token that is valid until `expires_at`, or until it is revoked. Returns its secret, which is not stored and
+    /// cannot be shown again.
     pub async fn create_token(
         &self,
         name: &str,
         role: Role,
         expires_at: Option<SystemTime>,
     ) -> Result<(Token, String), Error> {
-        token::create(&*self.pool.get().await?, &self.actor, name, role, expires_at).await
+        tokens::create(&*self.pool.get().await?, &self.actor, name, role, expires_at).await
     }
 
-    /// Servers refuse the token from now on, within two seconds, and end its streams. False: there is no such token.
+    /// Revokes a token: within two seconds servers refuse it and end its streams. False: there is no such token.
     pub async fn revoke_token(&self, name: &str) -> Result<bool, Error> {
-        token::revoke(&*self.pool.get().await?, &self.actor, name).await
+        tokens::revoke(&*self.pool.get().await?, &self.actor, name).await
     }
 
-    /// The tokens that were not revoked, by name.
+    /// The tokens that are not revoked, by name.
     pub async fn tokens(&self) -> Result<Vec<Token>, Error> {
-        token::tokens(&*self.pool.get().await?).await
+        tokens::tokens(&*self.pool.get().await?).await
     }
 
-    /// The time, by the clock that decides what is due and what has expired.
+    /// The time by the database's clock, which decides what is due and what has expired.
     pub async fn now(&self) -> Result<SystemTime, Error> {
-        let rows = db::query(&*self.pool.get().await?, "select clock_timestamp()", &[]).await?;
-        rows.first().map(|row| row.get(0)).ok_or_else(|| Error::Invalid("the clock does not answer".into()))
+        let rows = query(&*self.pool.get().await?, include_str!("../sql/engine/now.sql"), &[]).await?;
+        rows.first().map(|row| row.get(0)).ok_or_else(|| Error::Invalid("the clock returned no row".into()))
     }
 
     /// One job, live or finished.
     pub async fn job(&self, id: i64) -> Result<JobDetail, Error> {
-        inspect::job(&*self.pool.get().await?, id).await
+        jobs::job(&*self.pool.get().await?, id).await
     }
 
-    /// Jobs, newest first, a page at a time.
+    /// Jobs, newest first, one page at a time.
     pub async fn jobs(&self, filter: &Filter) -> Result<JobPage, Error> {
-        inspect::jobs(&*self.pool.get().await?, filter).await
+        jobs::jobs(&*self.pool.get().await?, filter).await
     }
 
-    /// How these jobs stand; those that are not there are left out.
+    /// The jobs with these ids; ids of jobs that do not exist are left out.
     pub async fn jobs_by_id(&self, ids: &[i64]) -> Result<Vec<JobSummary>, Error> {
-        inspect::jobs_by_id(&*self.pool.get().await?, ids).await
+        jobs::jobs_by_id(&*self.pool.get().await?, ids).await
     }
 
-    /// Every queue that has live jobs or was paused; one named `*` while all are paused.
+    /// Every queue that has live jobs or was paused, and one named `*` while all queues are paused.
     pub async fn queues(&self) -> Result<Vec<QueueSummary>, Error> {
-        inspect::queues(&*self.pool.get().await?).await
+        queues::queues(&*self.pool.get().await?).await
     }
 
-    /// Workers, newest first, a page at a time: those with an id below `before`, at most `limit`, fifty when it is 0. Those
-    /// that ended in the last day, too, with `dead`.
+    /// Workers, newest first, one page at a time: ids below `before`, at most `limit` (50 when it is 0). `dead` includes
+    /// workers that ended within the last day.
     pub async fn workers(
         &self,
         before: Option<i64>,
         limit: usize,
         dead: bool,
     ) -> Result<Vec<WorkerSummary>, Error> {
-        inspect::workers(&*self.pool.get().await?, before, limit, dead).await
+        workers::workers(&*self.pool.get().await?, before, limit, dead).await
     }
 
-    /// Kinds about which something was said, and those that living workers run.
+    /// Kinds that have settings, and those that running workers handle.
     pub async fn kinds(&self) -> Result<Vec<KindSummary>, Error> {
-        inspect::kinds(&*self.pool.get().await?).await
+        kinds::kinds(&*self.pool.get().await?).await
     }
 
-    /// Who changed what, newest first, a page at a time, as [`Pitwheel::workers`].
+    /// The audit log, newest first, one page at a time, as in [`Pitwheel::workers`].
     pub async fn audit(&self, before: Option<i64>, limit: usize) -> Result<Vec<AuditEntry>, Error> {
-        inspect::audit(&*self.pool.get().await?, before, limit).await
+        audit::audit(&*self.pool.get().await?, before, limit).await
     }
 
-    /// Drops the history of jobs that finished longer ago than this, whole days at a time, and makes room for the days to
-    /// come. Workers do it hourly. Returns how many days were dropped.
+    /// Drops the history of jobs that finished longer ago than `keep`, whole days at a time, and creates the partitions of
+    /// the coming days. Workers and servers do this every hour. Returns how many days were dropped.
     pub async fn prune_history(&self, keep: Duration) -> Result<i32, Error> {
-        let seconds = keep.as_secs_f64();
-        let sql = "select pitwheel.prune_history(make_interval(secs => $1))";
-        let connection = self.pool.get().await?;
-        let begun = Instant::now();
-        let rows = db::query(&connection, sql, &[(&seconds, Type::FLOAT8)]).await?;
-        connection.execute_typed(include_str!("../sql/prune_audit.sql"), &[]).await?;
-        metrics::maintained("prune", begun.elapsed());
-        Ok(rows.first().map_or(0, |row| row.get(0)))
+        maintenance::prune(&*self.pool.get().await?, keep).await
     }
 }
 
-/// The queues of a batch in which something is due at once.
-fn due_queues<'a>(columns: &enqueue::Columns<'a>) -> Vec<&'a str> {
-    let due = |at: &usize| columns.delays_ms[*at] == 0 && columns.run_ats_us[*at].is_none();
-    let mut queues: Vec<&str> = (0..columns.queues.len()).filter(due).map(|at| columns.queues[at]).collect();
-    queues.sort_unstable();
-    queues.dedup();
-    queues
-}
-
-/// A hint that could not be sent costs a poll's time, no more.
+/// A hint that could not be sent delays the job until the next poll, no more.
 fn log_unhinted(hinted: Result<(), Error>) {
     if let Err(error) = hinted {
         tracing::debug!(%error, "a wake-up hint was not sent");

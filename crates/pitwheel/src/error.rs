@@ -1,6 +1,6 @@
 //! What can go wrong, as far as a caller would act differently.
 
-use crate::payload::PayloadError;
+use crate::job::payload::PayloadError;
 
 /// What went wrong. [`Error::code`] is stable; `docs/errors.md` has a section on each.
 #[derive(Debug, thiserror::Error)]
@@ -116,8 +116,9 @@ impl From<tokio_postgres::Error> for Error {
 
 impl From<deadpool_postgres::PoolError> for Error {
     fn from(error: deadpool_postgres::PoolError) -> Error {
+        use deadpool_postgres::{HookError, PoolError};
         match error {
-            deadpool_postgres::PoolError::Backend(error) => error.into(),
+            PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)) => error.into(),
             other => Error::Database(DatabaseError::Unreachable(other.to_string())),
         }
     }

@@ -10,10 +10,9 @@ use std::time::{Duration, SystemTime};
 
 use metrics::{Counter, Histogram, Unit, counter, describe_counter, describe_histogram, histogram};
 
-use crate::claim::Claimed;
 use crate::error::{DatabaseError, Error};
-use crate::settle::Ending;
-use crate::sweep::Swept;
+use crate::job::claim::Claimed;
+use crate::job::ending::Ending;
 
 /// How many jobs a claim brought.
 pub const CLAIM_BATCH: &str = "pitwheel_claim_batch_size";
@@ -215,10 +214,10 @@ pub fn lost(endings: u64) {
 }
 
 /// Jobs were taken from dead workers.
-pub(crate) fn swept(swept: &Swept) {
+pub(crate) fn swept(released: usize, buried: usize) {
     if on() {
-        counter!(RESCUED, "reason" => "dead_worker").increment(swept.released as u64);
-        counter!(RESCUED, "reason" => "too_many_crashes").increment(swept.buried as u64);
+        counter!(RESCUED, "reason" => "dead_worker").increment(released as u64);
+        counter!(RESCUED, "reason" => "too_many_crashes").increment(buried as u64);
     }
 }
 

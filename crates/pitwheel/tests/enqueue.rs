@@ -190,7 +190,7 @@ async fn the_sql_function_enqueues_in_the_callers_transaction() -> Result<()> {
 #[cfg(feature = "tokio-postgres")]
 #[tokio::test]
 async fn a_tokio_postgres_transaction_carries_its_jobs() -> Result<()> {
-    use pitwheel::adapter::tokio_postgres::enqueue;
+    use pitwheel::transaction::tokio_postgres::enqueue;
     let db = TestDb::new().await?;
     let mut client = db.client().await?;
     client.batch_execute("create table effect (n bigint)").await?;
@@ -216,7 +216,7 @@ async fn a_tokio_postgres_transaction_carries_its_jobs() -> Result<()> {
 #[cfg(feature = "sqlx")]
 #[tokio::test]
 async fn an_sqlx_transaction_carries_its_jobs() -> Result<()> {
-    use pitwheel::adapter::sqlx::enqueue;
+    use pitwheel::transaction::sqlx::enqueue;
     use sqlx::Connection;
     let db = TestDb::new().await?;
     let mut connection = sqlx::PgConnection::connect(db.url()).await?;

@@ -87,7 +87,7 @@ async fn pass_the_gate(url: &str, context: &Context) -> Result<()> {
         tokio::time::sleep(Duration::from_millis(10)).await; // between two looks
     }
     let transaction = client.transaction().await?;
-    let settled = pitwheel::adapter::tokio_postgres::complete(&transaction, context).await?;
+    let settled = pitwheel::transaction::tokio_postgres::complete(&transaction, context).await?;
     transaction
         .execute("insert into effect values ($1, $2)", &[&context.id(), &context.claim().fence])
         .await?;

@@ -20,7 +20,7 @@ async fn a_tokio_postgres_handler_completes_with_its_effect() -> Result<()> {
             let (mut client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await?;
             tokio::spawn(connection);
             let transaction = client.transaction().await?;
-            let settled = pitwheel::adapter::tokio_postgres::complete(&transaction, &context).await?;
+            let settled = pitwheel::transaction::tokio_postgres::complete(&transaction, &context).await?;
             anyhow::ensure!(settled == Settled::Written, "lost");
             transaction.execute("insert into effect values ($1)", &[&work.n]).await?;
             // Odd ones forget to commit: that is a failed attempt, not a completed job.
@@ -58,11 +58,11 @@ async fn an_sqlx_handler_completes_with_its_effect() -> Result<()> {
         async move {
             let mut connection = sqlx::PgConnection::connect(&url).await?;
             let mut transaction = connection.begin().await?;
-            let settled = pitwheel::adapter::sqlx::complete(&mut transaction, &context).await?;
+            let settled = pitwheel::transaction::sqlx::complete(&mut transaction, &context).await?;
             anyhow::ensure!(settled == Settled::Written, "lost");
             let child = [&Work { n: work.n - 1 }];
             if work.n > 0 {
-                pitwheel::adapter::sqlx::enqueue(&mut transaction, child).await?;
+                pitwheel::transaction::sqlx::enqueue(&mut transaction, child).await?;
             }
             sqlx::query("insert into effect values ($1)").bind(work.n).execute(&mut *transaction).await?;
             transaction.commit().await?;

@@ -15,7 +15,7 @@ struct Statement {
 
 /// Worker 1 asks for 100 of `default`, on all its levels, from the bottom.
 const CLAIM: Statement = Statement {
-    sql: include_str!("../sql/claim.sql"),
+    sql: include_str!("../sql/engine/claim.sql"),
     types: "bigint, text[], int[], text[], smallint[], timestamptz[], bigint[], text[]",
     values: "1, array['default'], array[100],
         array_fill('default'::text, array[19]), '{9,8,7,6,5,4,3,2,1,0,-1,-2,-3,-4,-5,-6,-7,-8,-9}',
@@ -24,7 +24,7 @@ const CLAIM: Statement = Statement {
 
 /// The same, for two streams of worker 1.
 const CLAIM_FOR_WORKERS: Statement = Statement {
-    sql: include_str!("../sql/claim_for_workers.sql"),
+    sql: include_str!("../sql/engine/claim_for_workers.sql"),
     types: "bigint[], bigint[], text[], text[], smallint[], timestamptz[], bigint[], text[]",
     values: "array_fill(1::bigint, array[100]), array[1], array['default'],
         array_fill('default'::text, array[19]), '{9,8,7,6,5,4,3,2,1,0,-1,-2,-3,-4,-5,-6,-7,-8,-9}',
@@ -33,7 +33,7 @@ const CLAIM_FOR_WORKERS: Statement = Statement {
 
 /// The same levels, from the bottom to an hour ago, where nothing is.
 const LOOK_BACK: Statement = Statement {
-    sql: include_str!("../sql/look_back.sql"),
+    sql: include_str!("../sql/engine/look_back.sql"),
     types: "text[], smallint[], timestamptz[], bigint[], timestamptz[], bigint[], text[]",
     values: "array_fill('default'::text, array[19]), '{9,8,7,6,5,4,3,2,1,0,-1,-2,-3,-4,-5,-6,-7,-8,-9}',
         array_fill(timestamptz 'epoch', array[19]), array_fill(0::bigint, array[19]),

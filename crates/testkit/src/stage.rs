@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use pitwheel::engine::{self, Ctid, Cursor, Ending, Renewed, Settlement};
-use pitwheel::{Claim, Context, History, NewJob, Settled, adapter};
+use pitwheel::{Claim, Context, History, NewJob, Settled, transaction};
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 use crate::db::{FAILED, claim_on, sweep_on};
@@ -70,7 +70,7 @@ impl Stage {
     /// Begins a transaction and completes the handler's job in it, as a handler would; says `written` or `lost`.
     pub async fn begin_and_complete(&mut self, context: &Context) -> Result<String> {
         let transaction = self.client.transaction().await?;
-        let settled = adapter::tokio_postgres::complete(&transaction, context).await?;
+        let settled = transaction::tokio_postgres::complete(&transaction, context).await?;
         // It stays open for the steps to come, which end it in SQL.
         std::mem::forget(transaction);
         Ok(word(settled).to_owned())
@@ -80,7 +80,7 @@ impl Stage {
     pub async fn begin_and_enqueue(&mut self, key: &str) -> Result<String> {
         let transaction = self.client.transaction().await?;
         let job = NewJob::raw("test", "{}").key(key);
-        let enqueued = adapter::tokio_postgres::enqueue(&transaction, [job]).await?;
+        let enqueued = transaction::tokio_postgres::enqueue(&transaction, [job]).await?;
         std::mem::forget(transaction);
         Ok(enqueued.first().context("no answer for the job")?.id.to_string())
     }

@@ -175,7 +175,7 @@ async fn a_claim_that_begins_after_a_pause_takes_nothing() -> Result<()> {
         |run: &Run| run.failed() || (run.before("p.commit", "a.claim") && !run.said("a.claim").is_empty());
     let pauses = || {
         Session::transaction("p", "pause", async |stage: &mut Stage| {
-            let sql = include_str!("../../sql/pause.sql");
+            let sql = include_str!("../../sql/operate/pause.sql");
             stage.client.execute_typed(sql, &[(&"default", Type::TEXT), (&"test", Type::TEXT)]).await?;
             Ok(String::new())
         })

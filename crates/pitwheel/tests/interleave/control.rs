@@ -16,11 +16,11 @@ fn changes(name: &'static str, label: &'static str, sql: &'static str) -> Sessio
 }
 
 fn deletes() -> Session {
-    changes("d", "delete", include_str!("../../sql/delete.sql"))
+    changes("d", "delete", include_str!("../../sql/operate/delete.sql"))
 }
 
 fn retries(name: &'static str) -> Session {
-    changes(name, "retry", include_str!("../../sql/retry.sql"))
+    changes(name, "retry", include_str!("../../sql/operate/retry.sql"))
 }
 
 /// To a time that never comes.
@@ -29,7 +29,7 @@ fn reschedules() -> Session {
         std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(7_000_000_000)
     });
     Session::transaction("r", "reschedule", async |stage: &mut Stage| {
-        let sql = include_str!("../../sql/reschedule.sql");
+        let sql = include_str!("../../sql/operate/reschedule.sql");
         let ids = vec![1_i64];
         let params: [(&(dyn ToSql + Sync), Type); 3] =
             [(&ids, Type::INT8_ARRAY), (&*NEVER, Type::TIMESTAMPTZ), (&"test", Type::TEXT)];
@@ -183,7 +183,7 @@ async fn a_claim_that_begins_after_its_worker_was_told_to_be_quiet_takes_nothing
         |run: &Run| run.failed() || (run.before("q.commit", "a.claim") && !run.said("a.claim").is_empty());
     let quiets = || {
         Session::transaction("q", "quiet", async |stage: &mut Stage| {
-            let sql = include_str!("../../sql/command_worker.sql");
+            let sql = include_str!("../../sql/operate/command_worker.sql");
             let params: [(&(dyn ToSql + Sync), Type); 3] =
                 [(&1_i64, Type::INT8), (&"quiet", Type::TEXT), (&"test", Type::TEXT)];
             stage.client.execute_typed(sql, &params).await?;

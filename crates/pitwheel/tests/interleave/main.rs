@@ -37,13 +37,13 @@ fn sweeps() -> Session {
 fn sweeps_by_statement() -> Session {
     Session::new("s")
         .step("declare", async |stage: &mut Stage| {
-            let sql = include_str!("../../sql/sweep.sql");
+            let sql = include_str!("../../sql/engine/sweep.sql");
             let limits = [(&0_i64 as _, Type::INT8), (&3_600_000_i64 as _, Type::INT8)];
             stage.client.query_typed(sql, &limits).await?;
             Ok(String::new())
         })
         .step("find", async |stage: &mut Stage| {
-            let sql = include_str!("../../sql/abandoned_jobs.sql");
+            let sql = include_str!("../../sql/engine/abandoned_jobs.sql");
             let rows = stage.client.query_typed(sql, &[(&20_i64, Type::INT8)]).await?;
             let held = rows.iter().filter_map(|row| {
                 let id: Option<i64> = row.get("id");
@@ -57,7 +57,7 @@ fn sweeps_by_statement() -> Session {
             None => Ok(String::new()),
         })
         .step("drop", async |stage: &mut Stage| {
-            let sql = include_str!("../../sql/drop_holds.sql");
+            let sql = include_str!("../../sql/engine/drop_holds.sql");
             let rows = stage.client.query("select id from pitwheel.hold", &[]).await?;
             let holds: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
             stage.client.query_typed(sql, &[(&holds, Type::INT8_ARRAY)]).await?;
@@ -68,7 +68,7 @@ fn sweeps_by_statement() -> Session {
 /// Cancels job 1; says `requested`, `at once`, or nothing when it is not there.
 fn cancels() -> Session {
     Session::transaction("c", "cancel", async |stage: &mut Stage| {
-        let sql = include_str!("../../sql/cancel.sql");
+        let sql = include_str!("../../sql/operate/cancel.sql");
         let ids = vec![1_i64];
         let rows = stage.client.query_typed(sql, &[(&ids, Type::INT8_ARRAY), (&"test", Type::TEXT)]).await?;
         Ok(match rows.first().map(|row| row.get(1)) {

@@ -1,0 +1,2 @@
+-- listen.sql: receives hints on this connection from now on.
+listen pitwheel

@@ -1,0 +1,136 @@
+//! Collects items that arrive one by one into batches.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+/// How long a small batch waits for more items, so that a burst costs few transactions.
+const LINGER: Duration = Duration::from_millis(1);
+
+/// A queue that gives out what came together while the last batch was written. Several loops may take from it. It does not
+/// bound what waits: its users push what takes up a slot, and a slot is free only after its item was written.
+pub struct Batcher<T> {
+    waiting: Mutex<Waiting<T>>,
+    /// Items became available, enough of them for a batch that does not linger, or the queue was closed.
+    arrived: Notify,
+    closed: CancellationToken,
+    weight: fn(&T) -> usize,
+    enough: usize,
+    max: usize,
+}
+
+struct Waiting<T> {
+    items: VecDeque<T>,
+    weight: usize,
+}
+
+impl<T> Batcher<T> {
+    /// A batch weighs at most `max`, unless its only item weighs more. One below `enough` waits a moment for more items.
+    pub fn new(weight: fn(&T) -> usize, enough: usize, max: usize) -> Batcher<T> {
+        Batcher {
+            waiting: Mutex::new(Waiting { items: VecDeque::new(), weight: 0 }),
+            arrived: Notify::new(),
+            closed: CancellationToken::new(),
+            weight,
+            enough,
+            max,
+        }
+    }
+
+    /// Adds items. Returns them if the queue is closed.
+    ///
+    /// # Errors
+    /// The items themselves: the queue is closed.
+    pub fn push(&self, items: impl IntoIterator<Item = T>) -> Result<(), Vec<T>> {
+        let mut waiting = self.waiting();
+        if self.closed.is_cancelled() {
+            return Err(items.into_iter().collect());
+        }
+        let before = waiting.weight;
+        for item in items {
+            waiting.weight += (self.weight)(&item);
+            waiting.items.push_back(item);
+        }
+        let after = waiting.weight;
+        drop(waiting);
+        if (before == 0 && after > 0) || (before < self.enough && after >= self.enough) {
+            self.arrived.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Takes no more items. What waits is still given out.
+    pub fn close(&self) {
+        let waiting = self.waiting();
+        self.closed.cancel();
+        drop(waiting);
+    }
+
+    /// The next batch; `None` when the queue is closed and empty. Safe to cancel: nothing is taken before it returns.
+    pub async fn next(&self) -> Option<Vec<T>> {
+        loop {
+            while self.waiting().items.is_empty() {
+                tokio::select! {
+                    () = self.arrived.notified() => {}
+                    () = self.closed.cancelled() => break,
+                }
+            }
+            if self.waiting().weight < self.enough && !self.closed.is_cancelled() {
+                tokio::select! {
+                    () = tokio::time::sleep(LINGER) => {}
+                    () = self.arrived.notified() => {}
+                }
+            }
+            let batch = self.take();
+            if !batch.is_empty() || self.closed.is_cancelled() {
+                return (!batch.is_empty()).then_some(batch);
+            }
+        }
+    }
+
+    fn take(&self) -> Vec<T> {
+        let mut waiting = self.waiting();
+        let (mut batch, mut weight) = (Vec::new(), 0);
+        while let Some(item) = waiting.items.front() {
+            weight += (self.weight)(item);
+            if weight > self.max && !batch.is_empty() {
+                break;
+            }
+            batch.extend(waiting.items.pop_front());
+        }
+        waiting.weight -= batch.iter().map(self.weight).sum::<usize>();
+        batch
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting<T>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_came_together_is_one_batch_up_to_its_weight() {
+        let batcher = Batcher::new(|item: &usize| *item, 3, 5);
+        batcher.push([2, 2, 2]).expect("it is open");
+        assert_eq!(batcher.next().await, Some(vec![2, 2]));
+        assert_eq!(batcher.next().await, Some(vec![2]));
+        batcher.push([9, 1]).expect("it is open");
+        assert_eq!(batcher.next().await, Some(vec![9]), "an item above the limit goes alone");
+    }
+
+    #[tokio::test]
+    async fn a_closed_queue_gives_out_what_waits_and_takes_no_more() {
+        let batcher = Batcher::new(|_: &u8| 1, 3, 5);
+        batcher.push([1]).expect("it is open");
+        batcher.close();
+        assert_eq!(batcher.push([2]), Err(vec![2]));
+        assert_eq!(batcher.next().await, Some(vec![1]));
+        assert_eq!(batcher.next().await, None);
+    }
+}

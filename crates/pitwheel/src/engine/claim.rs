@@ -1,0 +1,203 @@
+//! Taking due jobs: at most what was asked, each by one holder, in the order of priority and time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row};
+
+use crate::engine::cursor::{Bounds, Cursor, Position, Snapshot};
+use crate::engine::enqueue::unsigned;
+use crate::engine::settle::settle;
+use crate::error::Error;
+use crate::job::claim::{Claim, Claimed, QueueSlots};
+use crate::job::ending::{Ending, Settlement};
+use crate::postgres::{Params, Sql, query};
+
+const CLAIM: &str = include_str!("../../sql/engine/claim.sql");
+const CLAIM_FOR_WORKERS: &str = include_str!("../../sql/engine/claim_for_workers.sql");
+const CLAIM_ALONE: &str = include_str!("../../sql/engine/claim_alone.sql");
+const LOOK_BACK: &str = include_str!("../../sql/engine/look_back.sql");
+const UNKNOWN_HOLDS: &str = include_str!("../../sql/engine/unknown_holds.sql");
+
+/// Claims up to the slots asked for, from where the cursor says. Tell the cursor afterwards, with [`Cursor::after`].
+///
+/// Not safe to cancel: a claim whose answer nobody reads is held until the sweep finds its worker dead.
+pub async fn claim(
+    client: &impl Sql,
+    worker: i64,
+    slots_by_queue: &[QueueSlots],
+    kinds: &[String],
+    bounds: &Bounds,
+) -> Result<Vec<Claimed>, Error> {
+    let queues: Vec<&str> = slots_by_queue.iter().map(|ask| ask.queue.as_str()).collect();
+    let slots: Vec<i32> =
+        slots_by_queue.iter().map(|ask| i32::try_from(ask.slots).unwrap_or(i32::MAX)).collect();
+    let rows = client
+        .rows(
+            CLAIM,
+            &[
+                (&worker, Type::INT8),
+                (&queues, Type::TEXT_ARRAY),
+                (&slots, Type::INT4_ARRAY),
+                (&bounds.queues, Type::TEXT_ARRAY),
+                (&bounds.priorities, Type::INT2_ARRAY),
+                (&bounds.run_ats, Type::TIMESTAMPTZ_ARRAY),
+                (&bounds.ids, Type::INT8_ARRAY),
+                (&kinds, Type::TEXT_ARRAY),
+            ],
+        )
+        .await?;
+    let mut names = Names::default();
+    Ok(rows.iter().map(|row| claimed(row, worker, row.get(13), &mut names)).collect())
+}
+
+/// Claims for many workers: one job for each of the slots_by_worker held out, at most [`CLAIM_MAX`], in their order. Who got which is
+/// said with each job. Tell the cursor afterwards.
+///
+/// Not safe to cancel, like [`claim`].
+pub async fn claim_for_workers(
+    client: &impl Sql,
+    slots_by_worker: &[i64],
+    queues: &[String],
+    kinds: &[String],
+    bounds: &Bounds,
+) -> Result<Vec<Claimed>, Error> {
+    let mut workers = slots_by_worker.to_vec();
+    workers.sort_unstable();
+    workers.dedup();
+    let params: Params = &[
+        (&slots_by_worker, Type::INT8_ARRAY),
+        (&workers, Type::INT8_ARRAY),
+        (&queues, Type::TEXT_ARRAY),
+        (&bounds.queues, Type::TEXT_ARRAY),
+        (&bounds.priorities, Type::INT2_ARRAY),
+        (&bounds.run_ats, Type::TIMESTAMPTZ_ARRAY),
+        (&bounds.ids, Type::INT8_ARRAY),
+        (&kinds, Type::TEXT_ARRAY),
+    ];
+    let rows = client.rows(CLAIM_FOR_WORKERS, params).await?;
+    let mut holds = HashMap::new();
+    for row in &rows {
+        let made: (Option<Vec<i64>>, Option<Vec<i64>>) = (row.get(14), row.get(15));
+        if let (Some(workers), Some(ids)) = made {
+            holds.extend(workers.into_iter().zip(ids));
+        }
+    }
+    let mut names = Names::default();
+    let read = rows.iter().map(|row| {
+        let worker: i64 = row.get(13);
+        claimed(row, worker, holds.get(&worker).copied().unwrap_or_default(), &mut names)
+    });
+    Ok(read.collect())
+}
+
+/// Claims one job that was running when its worker died twice. For a worker that runs nothing else.
+pub async fn claim_alone(
+    client: &Client,
+    worker: i64,
+    queues: &[String],
+    kinds: &[String],
+) -> Result<Option<Claimed>, Error> {
+    let params: Params = &[(&worker, Type::INT8), (&queues, Type::TEXT_ARRAY), (&kinds, Type::TEXT_ARRAY)];
+    let rows = query(client, CLAIM_ALONE, params).await?;
+    Ok(rows.first().map(|row| claimed(row, worker, row.get(13), &mut Names::default())))
+}
+
+/// Releases what this worker holds without knowing it. A claim that fails may have been committed all the same: then its
+/// jobs would be held, by a worker that lives and does not run them, for ever. Returns how many jobs were released.
+pub async fn release_unknown(client: &impl Sql, worker: i64, known_holds: &[i64]) -> Result<usize, Error> {
+    let params: Params = &[(&worker, Type::INT8), (&known_holds, Type::INT8_ARRAY)];
+    let rows = client.rows(UNKNOWN_HOLDS, params).await?;
+    let mut holds: Vec<i64> = rows.iter().map(|row| row.get("hold")).collect();
+    holds.sort_unstable();
+    holds.dedup();
+    if holds.is_empty() {
+        return Ok(0);
+    }
+    let held = rows.iter().filter_map(|row| {
+        let id: Option<i64> = row.get("id");
+        id.map(|id| Settlement { claim: Claim { id, fence: row.get("fence") }, ending: Ending::released() })
+    });
+    let batch: Vec<Settlement> = held.collect();
+    Ok(settle(client, &batch, &holds).await?.len())
+}
+
+/// What a look back tells beyond the cursor.
+pub struct LookedBack {
+    /// The database's clock.
+    pub seen_at: SystemTime,
+    /// Whether a job waits that must run alone.
+    pub suspects: bool,
+}
+
+/// Looks for jobs that appeared where claims no longer read, and lets the next claim start there.
+pub async fn look_back(client: &Client, kinds: &[String], cursor: &mut Cursor) -> Result<LookedBack, Error> {
+    let (floors, bounds) = (cursor.floors(), cursor.bounds());
+    let rows = query(
+        client,
+        LOOK_BACK,
+        &[
+            (&bounds.queues, Type::TEXT_ARRAY),
+            (&bounds.priorities, Type::INT2_ARRAY),
+            (&floors.run_ats, Type::TIMESTAMPTZ_ARRAY),
+            (&floors.ids, Type::INT8_ARRAY),
+            (&bounds.run_ats, Type::TIMESTAMPTZ_ARRAY),
+            (&bounds.ids, Type::INT8_ARRAY),
+            (&kinds, Type::TEXT_ARRAY),
+        ],
+    )
+    .await?;
+    let Some(first) = rows.first() else {
+        return Ok(LookedBack { seen_at: SystemTime::now(), suspects: false });
+    };
+    let snapshot = Snapshot {
+        seen_at: first.get("seen_at"),
+        oldest_xid: first.get("oldest_xid"),
+        next_xid: first.get("next_xid"),
+    };
+    let behind = rows.iter().map(|row| {
+        let run_at: Option<SystemTime> = row.get("run_at");
+        run_at.map(|run_at| Position { run_at, id: row.get("id") })
+    });
+    cursor.looked_back(snapshot, behind);
+    Ok(LookedBack { seen_at: snapshot.seen_at, suspects: first.get("suspects") })
+}
+
+/// Names that many jobs of one claim share, each kept once.
+#[derive(Default)]
+struct Names(Vec<Arc<str>>);
+
+impl Names {
+    fn shared(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.0.iter().find(|known| ***known == *name) {
+            return known.clone();
+        }
+        let name: Arc<str> = name.into();
+        self.0.push(name.clone());
+        name
+    }
+}
+
+/// Reads a row by position, in the column order that the claim statements share: by name, each of 500 rows would look up 14
+/// names.
+fn claimed(row: &Row, holder: i64, hold: i64, names: &mut Names) -> Claimed {
+    let timeout_ms: Option<i64> = row.get(4);
+    Claimed {
+        claim: Claim { id: row.get(0), fence: row.get(1) },
+        attempt: unsigned(row.get(2)),
+        max_attempts: unsigned(row.get(3)),
+        timeout: timeout_ms.map(|ms| Duration::from_millis(ms.unsigned_abs())),
+        run_at: row.get(5),
+        priority: row.get(6),
+        queue: names.shared(row.get(7)),
+        kind: names.shared(row.get(8)),
+        key: row.get(9),
+        payload: row.get(10),
+        metadata: row.get(11),
+        ctid: row.get(12),
+        holder,
+        hold,
+    }
+}

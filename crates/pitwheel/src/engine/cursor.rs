@@ -1,0 +1,250 @@
+//! Where a node's claims start to read.
+//!
+//! Finished jobs leave dead index entries behind, and running ones stay in the index: a claim that starts at the bottom
+//! walks over all of them, the more the longer some transaction keeps vacuum away. So a node remembers, for each level (a
+//! queue's priority), the **bound**: how far it has claimed. That is a memory, not a truth. Jobs do appear below it: a
+//! transaction that commits late, a lock that was skipped and then rolled back. So once a second the node looks back from
+//! the **floor** to the bound and, if something waits there, moves the bound back to it.
+//!
+//! The floor is what makes the look cheap: below it nothing can appear any more. A job's `run_at` is never behind the clock
+//! at its insert, and every later write that lets a job wait again gives it a fresh one. So once all transactions that were
+//! open when the bound stood somewhere have ended, and a look back finds nothing, that place becomes the floor.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::job::claim::{Claimed, QueueSlots};
+
+/// How much later than its `run_at` a job may get its transaction id: the time between reading the clock and writing the
+/// first row of the same statement, with room for a backend that was not scheduled in between.
+const MARGIN: Duration = Duration::from_secs(2);
+/// All priorities there are, highest first: that is the order in which levels are read.
+const PRIORITIES: std::ops::RangeInclusive<i16> = -9..=9;
+
+/// A place in a level's order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// The time a job is due.
+    pub run_at: SystemTime,
+    /// Its id, which orders jobs of one instant.
+    pub id: i64,
+}
+
+impl Position {
+    const BOTTOM: Position = Position { run_at: UNIX_EPOCH, id: 0 };
+}
+
+/// The remembered places of all levels of a node's queues.
+pub struct Cursor {
+    levels: Vec<Level>,
+    last_seen_at: SystemTime,
+}
+
+/// A place for every level, as columns, the way they go to `unnest`.
+#[derive(Default)]
+pub struct Bounds {
+    pub(crate) queues: Vec<String>,
+    pub(crate) priorities: Vec<i16>,
+    pub(crate) run_ats: Vec<SystemTime>,
+    pub(crate) ids: Vec<i64>,
+}
+
+struct Level {
+    queue: String,
+    priority: i16,
+    bound: Position,
+    floor: Position,
+    mark: Option<Mark>,
+}
+
+/// A candidate for the floor, and the first transaction id not yet given out when it was taken.
+struct Mark {
+    position: Position,
+    next_xid: i64,
+}
+
+/// What one look back saw of the server.
+#[derive(Clone, Copy)]
+pub(crate) struct Snapshot {
+    pub(crate) seen_at: SystemTime,
+    pub(crate) oldest_xid: i64,
+    pub(crate) next_xid: i64,
+}
+
+impl Cursor {
+    /// Everything is to be read from the bottom.
+    pub fn new<'a>(queues: impl Iterator<Item = &'a str>) -> Cursor {
+        let levels = queues.flat_map(|queue| {
+            PRIORITIES.rev().map(|priority| Level {
+                queue: queue.to_owned(),
+                priority,
+                bound: Position::BOTTOM,
+                floor: Position::BOTTOM,
+                mark: None,
+            })
+        });
+        Cursor { levels: levels.collect(), last_seen_at: UNIX_EPOCH }
+    }
+
+    /// What a claim that started at the bounds and asked for this came to.
+    pub fn after(&mut self, slots_by_queue: &[QueueSlots], claimed: &[Claimed], now: SystemTime) {
+        for job in claimed {
+            self.claimed(&job.queue, job.priority, Position { run_at: job.run_at, id: job.claim.id });
+        }
+        for ask in slots_by_queue {
+            if claimed.iter().filter(|job| *job.queue == *ask.queue).count() < ask.slots {
+                self.ran_dry(&ask.queue, now);
+            }
+        }
+    }
+
+    fn claimed(&mut self, queue: &str, priority: i16, position: Position) {
+        if let Some(level) =
+            self.levels.iter_mut().find(|level| level.priority == priority && level.queue == queue)
+        {
+            level.bound = level.bound.max(position);
+        }
+    }
+
+    /// A claim got less than it asked of this queue: all that is due there is held, locked or of other kinds. Without
+    /// this, jobs of kinds that only others know would be walked over at every poll.
+    fn ran_dry(&mut self, queue: &str, now: SystemTime) {
+        let reached = Position { run_at: now - MARGIN, id: 0 };
+        for level in self.levels.iter_mut().filter(|level| level.queue == queue) {
+            level.bound = level.bound.max(reached);
+        }
+    }
+
+    /// Where claims start to read.
+    pub fn bounds(&self) -> Bounds {
+        self.places(|level| level.bound)
+    }
+
+    /// Where looks back start to read.
+    pub(crate) fn floors(&self) -> Bounds {
+        self.places(|level| level.floor)
+    }
+
+    fn places(&self, place: impl Fn(&Level) -> Position) -> Bounds {
+        let mut bounds = Bounds::default();
+        for level in &self.levels {
+            bounds.queues.push(level.queue.clone());
+            bounds.priorities.push(level.priority);
+            bounds.run_ats.push(place(level).run_at);
+            bounds.ids.push(place(level).id);
+        }
+        bounds
+    }
+
+    /// The answers of one look back, in the order of the levels.
+    pub(crate) fn looked_back(&mut self, snapshot: Snapshot, behind: impl Iterator<Item = Option<Position>>) {
+        if snapshot.seen_at < self.last_seen_at {
+            self.start_over();
+        }
+        self.last_seen_at = snapshot.seen_at;
+        for (level, first) in self.levels.iter_mut().zip(behind) {
+            level.looked_back(snapshot, first);
+        }
+    }
+
+    /// Forgets everything: the clock went back, or it is time to make sure.
+    pub(crate) fn start_over(&mut self) {
+        for level in &mut self.levels {
+            (level.bound, level.floor, level.mark) = (Position::BOTTOM, Position::BOTTOM, None);
+        }
+    }
+}
+
+impl Level {
+    fn looked_back(&mut self, snapshot: Snapshot, first: Option<Position>) {
+        if let Some(first) = first {
+            self.bound = self.bound.min(Position { run_at: first.run_at, id: first.id - 1 });
+            self.mark = None;
+            return;
+        }
+        match &self.mark {
+            Some(mark) if snapshot.oldest_xid >= mark.next_xid => {
+                self.floor = self.floor.max(mark.position);
+                self.mark = None;
+            }
+            Some(_) => return,
+            None => {}
+        }
+        let settled = Position { run_at: snapshot.seen_at - MARGIN, id: 0 };
+        let position = self.bound.min(settled);
+        if position > self.floor {
+            self.mark = Some(Mark { position, next_xid: snapshot.next_xid });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Position {
+        Position { run_at: UNIX_EPOCH + Duration::from_secs(seconds), id: 1 }
+    }
+
+    fn snapshot(seconds: u64, oldest_xid: i64, next_xid: i64) -> Snapshot {
+        Snapshot { seen_at: at(seconds).run_at, oldest_xid, next_xid }
+    }
+
+    fn level(cursor: &Cursor) -> &Level {
+        cursor.levels.iter().find(|level| level.priority == 0).unwrap()
+    }
+
+    fn look(cursor: &mut Cursor, snapshot: Snapshot, first: Option<Position>) {
+        let answers: Vec<_> =
+            cursor.levels.iter().map(|level| first.filter(|_| level.priority == 0)).collect();
+        cursor.looked_back(snapshot, answers.into_iter());
+    }
+
+    #[test]
+    fn a_job_left_behind_moves_the_bound_back_to_it() {
+        let mut cursor = Cursor::new(["q"].into_iter());
+        cursor.claimed("q", 0, at(100));
+        look(&mut cursor, snapshot(200, 5, 6), Some(at(50)));
+        assert!(level(&cursor).bound < at(50));
+        assert!(level(&cursor).bound > at(49));
+    }
+
+    #[test]
+    fn the_floor_rises_only_when_every_transaction_of_its_time_has_ended() {
+        let mut cursor = Cursor::new(["q"].into_iter());
+        cursor.claimed("q", 0, at(100));
+        look(&mut cursor, snapshot(200, 5, 10), None);
+        look(&mut cursor, snapshot(201, 9, 20), None);
+        assert_eq!(level(&cursor).floor, Position::BOTTOM);
+        look(&mut cursor, snapshot(202, 10, 30), None);
+        assert_eq!(level(&cursor).floor, at(100));
+    }
+
+    #[test]
+    fn the_floor_keeps_its_margin_behind_the_clock() {
+        let mut cursor = Cursor::new(["q"].into_iter());
+        cursor.claimed("q", 0, at(199));
+        look(&mut cursor, snapshot(200, 5, 10), None);
+        look(&mut cursor, snapshot(201, 10, 10), None);
+        assert_eq!(level(&cursor).floor.run_at, at(198).run_at);
+    }
+
+    #[test]
+    fn a_job_left_behind_keeps_the_floor_down() {
+        let mut cursor = Cursor::new(["q"].into_iter());
+        cursor.claimed("q", 0, at(100));
+        look(&mut cursor, snapshot(200, 5, 10), None);
+        look(&mut cursor, snapshot(201, 10, 20), Some(at(50)));
+        assert_eq!(level(&cursor).floor, Position::BOTTOM);
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_starts_over() {
+        let mut cursor = Cursor::new(["q"].into_iter());
+        cursor.claimed("q", 0, at(100));
+        look(&mut cursor, snapshot(200, 5, 5), None);
+        look(&mut cursor, snapshot(201, 5, 5), None);
+        assert_eq!(level(&cursor).floor, at(100));
+        look(&mut cursor, snapshot(150, 6, 6), None);
+        assert_eq!((level(&cursor).floor, level(&cursor).bound), (Position::BOTTOM, Position::BOTTOM));
+    }
+}

@@ -1,0 +1,188 @@
+//! Adding jobs: one or thousands, in one statement, without ever raising for a duplicate key.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio_postgres::types::{ToSql, Type};
+
+use crate::error::Error;
+use crate::job::limits::ENQUEUE_MAX;
+use crate::job::new_job::NewJob;
+use crate::postgres::Sql;
+
+pub(crate) const ENQUEUE: &str = include_str!("../../sql/engine/enqueue.sql");
+pub(crate) const ENQUEUE_KEYED: &str = include_str!("../../sql/engine/enqueue_keyed.sql");
+
+/// Each round means that a job with the same key ended while we looked for it; more than this is not chance.
+const ROUNDS_MAX: usize = 50;
+
+/// What became of a job given to enqueue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Enqueued {
+    /// The job's id.
+    pub id: i64,
+    /// False when a live job of the kind had the key already: this is that one, and nothing was changed.
+    pub is_new: bool,
+}
+
+/// A batch as columns, the way it goes to `unnest`.
+#[derive(Default)]
+pub(crate) struct Columns<'a> {
+    pub(crate) kinds: Vec<&'a str>,
+    pub(crate) payloads: Vec<&'a str>,
+    pub(crate) queues: Vec<&'a str>,
+    pub(crate) delays_ms: Vec<i64>,
+    pub(crate) run_ats_us: Vec<Option<i64>>,
+    pub(crate) priorities: Vec<i16>,
+    pub(crate) max_attempts: Vec<i32>,
+    pub(crate) timeouts_ms: Vec<Option<i64>>,
+    pub(crate) metadata: Vec<Option<&'a str>>,
+    pub(crate) keys: Vec<Option<&'a str>>,
+}
+
+impl<'a> Columns<'a> {
+    fn push(&mut self, job: &'a NewJob) {
+        self.kinds.push(&job.kind);
+        self.payloads.push(job.payload.as_deref().unwrap_or_default());
+        self.queues.push(&job.queue);
+        self.delays_ms.push(millis(job.delay));
+        self.run_ats_us.push(job.run_at.map(micros));
+        self.priorities.push(job.priority);
+        self.max_attempts.push(i32::try_from(job.max_attempts).unwrap_or(i32::MAX));
+        self.timeouts_ms.push(job.timeout.map(millis));
+        self.metadata.push(job.metadata.as_ref().and_then(|json| json.as_deref().ok()));
+        self.keys.push(job.key.as_deref());
+    }
+
+    /// The queues in which something is due at once.
+    pub(crate) fn due_queues(&self) -> Vec<&'a str> {
+        let due = |at: &usize| self.delays_ms[*at] == 0 && self.run_ats_us[*at].is_none();
+        let mut queues: Vec<&str> = (0..self.queues.len()).filter(due).map(|at| self.queues[at]).collect();
+        queues.sort_unstable();
+        queues.dedup();
+        queues
+    }
+
+    pub(crate) fn keyed(&self) -> bool {
+        self.keys.iter().any(Option::is_some)
+    }
+}
+
+/// What became of one job of a batch: its id (`None`: ask again) and whether it is new.
+pub(crate) type Inserted = (Option<i64>, bool);
+
+/// Jobs on their way into the database, a batch at a time, whatever driver carries them.
+pub(crate) struct Enqueuing<'a> {
+    jobs: &'a [NewJob],
+    enqueued: Vec<Option<Enqueued>>,
+    /// What is to be sent in this round and in the next one.
+    left: Vec<usize>,
+    unanswered: Vec<usize>,
+    sent: Vec<usize>,
+    rounds: usize,
+}
+
+impl<'a> Enqueuing<'a> {
+    /// Checks all jobs before the first is sent.
+    pub(crate) fn new(jobs: &'a [NewJob]) -> Result<Enqueuing<'a>, Error> {
+        jobs.iter().try_for_each(NewJob::check)?;
+        // From the back, where batches are taken off.
+        let left = (0..jobs.len()).rev().collect();
+        let enqueued = vec![None; jobs.len()];
+        Ok(Enqueuing { jobs, enqueued, left, unanswered: Vec::new(), sent: Vec::new(), rounds: 1 })
+    }
+
+    /// The next batch to send; `None` when every job has its answer.
+    pub(crate) fn next(&mut self) -> Result<Option<Columns<'a>>, Error> {
+        if self.left.is_empty() {
+            self.left = std::mem::take(&mut self.unanswered);
+            self.left.reverse();
+            self.rounds += 1;
+        }
+        let Some(last) = self.left.last() else { return Ok(None) };
+        if self.rounds > ROUNDS_MAX {
+            let key = self.jobs[*last].key.as_deref().unwrap_or_default();
+            return Err(Error::Invalid(format!(
+                "jobs with key `{key}` end faster than they can be looked up: try again"
+            )));
+        }
+        self.sent = self.left.split_off(self.left.len().saturating_sub(ENQUEUE_MAX));
+        self.sent.reverse();
+        let mut columns = Columns::default();
+        self.sent.iter().for_each(|&at| columns.push(&self.jobs[at]));
+        Ok(Some(columns))
+    }
+
+    /// Takes the answers for the batch sent last.
+    pub(crate) fn inserted(&mut self, inserted: Vec<Inserted>) {
+        for (at, (id, is_new)) in std::mem::take(&mut self.sent).into_iter().zip(inserted) {
+            match id {
+                Some(id) => self.enqueued[at] = Some(Enqueued { id, is_new }),
+                None => self.unanswered.push(at),
+            }
+        }
+    }
+
+    /// One answer for each job, in the order given.
+    pub(crate) fn finish(self) -> Vec<Enqueued> {
+        self.enqueued.into_iter().flatten().collect()
+    }
+}
+
+/// The parameters' types. Only the statement for keys takes the last one.
+const TYPES: [Type; 10] = [
+    Type::TEXT_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT2_ARRAY,
+    Type::INT4_ARRAY,
+    Type::INT8_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::TEXT_ARRAY,
+];
+
+/// The statement for this batch, and its parameters' types.
+pub(crate) fn statement(columns: &Columns<'_>) -> (&'static str, &'static [Type]) {
+    const KEYED: &[Type] = &TYPES;
+    if columns.keyed() { (ENQUEUE_KEYED, KEYED) } else { (ENQUEUE, &KEYED[..TYPES.len() - 1]) }
+}
+
+/// One batch, on a connection of the engine's own driver.
+pub(crate) async fn send(client: &impl Sql, columns: Columns<'_>) -> Result<Vec<Inserted>, Error> {
+    let values: [&(dyn ToSql + Sync); TYPES.len()] = [
+        &columns.kinds,
+        &columns.payloads,
+        &columns.queues,
+        &columns.delays_ms,
+        &columns.run_ats_us,
+        &columns.priorities,
+        &columns.max_attempts,
+        &columns.timeouts_ms,
+        &columns.metadata,
+        &columns.keys,
+    ];
+    let (sql, types) = statement(&columns);
+    let params: Vec<_> = values.into_iter().zip(types.iter().cloned()).collect();
+    let rows = client.rows(sql, &params).await?;
+    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+}
+
+/// The result of an enqueue of one job.
+pub(crate) fn only(enqueued: Vec<Enqueued>) -> Result<Enqueued, Error> {
+    enqueued.first().copied().ok_or_else(|| Error::Invalid("the enqueue returned no row".into()))
+}
+
+pub(crate) fn millis(span: Duration) -> i64 {
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Times before 1970 have passed anyway.
+fn micros(time: SystemTime) -> i64 {
+    let span = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
+}
+
+pub(crate) fn unsigned(number: i32) -> u32 {
+    u32::try_from(number).unwrap_or(0)
+}

@@ -1,0 +1,167 @@
+//! Wake-up hints: `notify` after a commit, so that an idle worker need not wait for its next poll.
+//!
+//! A hint may be lost, doubled or late; polling finds every job without it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use futures_util::stream::poll_fn;
+use tokio::sync::Notify;
+use tokio_postgres::config::SslMode;
+use tokio_postgres::types::Type;
+use tokio_postgres::{AsyncMessage, Client, Connection, NoTls};
+
+use crate::error::Error;
+use crate::metrics;
+use crate::postgres::{Pool, Sql, tls};
+
+const CHANNEL: &str = "pitwheel";
+/// Hints for one queue closer together than this are one: a worker that just got one polls quickly anyway. A commit that
+/// notifies takes a lock on the whole server, so they must stay few.
+const COALESCE: Duration = Duration::from_millis(5);
+/// How long a broken listener waits before it connects again.
+const RECONNECT: Duration = Duration::from_secs(2);
+/// How long the listener waits for its own first hint. A pooler that eats them is found out by this.
+const SELF_TEST: Duration = Duration::from_secs(2);
+/// How many queues are remembered for coalescing before the memory starts over.
+const QUEUES_MAX: usize = 1000;
+
+/// Remembers when each queue was last hinted at.
+#[derive(Clone, Default)]
+pub(crate) struct Hints {
+    last: Arc<Mutex<HashMap<String, Instant>>>,
+}
+
+impl Hints {
+    /// Sends the hint that a queue has something due, unless one was sent just now.
+    pub(crate) async fn due(&self, client: &impl Sql, queue: &str) -> Result<(), Error> {
+        if self.is_worth_it(queue) { send(client, &format!("due {queue}")).await } else { Ok(()) }
+    }
+
+    fn is_worth_it(&self, queue: &str) -> bool {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.get(queue).is_some_and(|sent| sent.elapsed() < COALESCE) {
+            return false;
+        }
+        if last.len() >= QUEUES_MAX {
+            last.clear();
+        }
+        last.insert(queue.to_owned(), Instant::now());
+        true
+    }
+}
+
+/// Sends the hint that a running job is wanted stopped.
+pub(crate) async fn cancel(client: &impl Sql) -> Result<(), Error> {
+    send(client, "cancel").await
+}
+
+async fn send(client: &impl Sql, word: &str) -> Result<(), Error> {
+    client
+        .rows(include_str!("../../sql/engine/notify.sql"), &[(&CHANNEL, Type::TEXT), (&word, Type::TEXT)])
+        .await?;
+    Ok(())
+}
+
+/// Hears of a queue, or of any.
+pub type OnDue = dyn Fn(Option<&str>) + Send + Sync;
+
+/// Who is woken by what.
+pub struct HintListener {
+    /// Called when something may be due in this queue, or in any.
+    pub due: Box<OnDue>,
+    /// Somebody may want a running job stopped.
+    pub cancel: Arc<Notify>,
+}
+
+/// Listens until dropped, connecting again whenever the connection breaks.
+pub async fn listen(pool: &Pool, listener: HintListener) {
+    let config = pool.config();
+    loop {
+        let ended = match config.get_ssl_mode() {
+            SslMode::Require => match tls() {
+                Ok(tls) => match config.connect(tls).await {
+                    Ok((client, connection)) => hear(client, connection, &listener).await,
+                    Err(error) => Err(error.into()),
+                },
+                Err(error) => Err(error),
+            },
+            _ => match config.connect(NoTls).await {
+                Ok((client, connection)) => hear(client, connection, &listener).await,
+                Err(error) => Err(error.into()),
+            },
+        };
+        match ended {
+            Ok(Heard::Nothing) => {
+                tracing::info!(
+                    "no hints arrive on this connection (a pooler in transaction mode?): polling only"
+                );
+                return;
+            }
+            Ok(Heard::Closed) => {}
+            Err(error) => tracing::debug!(%error, "the listener lost its connection"),
+        }
+        // What was hinted at meanwhile went unheard.
+        (listener.due)(None);
+        tokio::time::sleep(RECONNECT.mul_f64(0.5 + fastrand::f64())).await;
+    }
+}
+
+enum Heard {
+    /// Not even our own hint.
+    Nothing,
+    Closed,
+}
+
+async fn hear<S, T>(
+    client: Client,
+    mut connection: Connection<S, T>,
+    listener: &HintListener,
+) -> Result<Heard, Error>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+    T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+{
+    let mut messages = poll_fn(move |context| connection.poll_message(context));
+    let mut hello = std::pin::pin!(async {
+        client.batch_execute(include_str!("../../sql/engine/listen.sql")).await?;
+        send(&client, "hello").await
+    });
+    let mut greeted = false;
+    let mut heard_hello = false;
+    let deadline = tokio::time::sleep(SELF_TEST);
+    let mut deadline = std::pin::pin!(deadline);
+    loop {
+        tokio::select! {
+            said = &mut hello, if !greeted => {
+                said?;
+                greeted = true;
+            }
+            () = &mut deadline, if !heard_hello => return Ok(Heard::Nothing),
+            message = messages.next() => match message {
+                None => return Ok(Heard::Closed),
+                Some(Err(error)) => return Err(error.into()),
+                Some(Ok(AsyncMessage::Notification(hint))) => {
+                    heard_hello = true;
+                    listener.wake(hint.payload());
+                }
+                Some(Ok(_)) => {}
+            },
+        }
+    }
+}
+
+impl HintListener {
+    fn wake(&self, word: &str) {
+        match word.split_once(' ') {
+            Some(("due", queue)) => {
+                metrics::woken();
+                (self.due)(Some(queue));
+            }
+            None if word == "cancel" => self.cancel.notify_one(),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! A worker's lease: one row for all it holds, renewed by one small write.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use crate::engine::enqueue::{millis, unsigned};
+use crate::error::Error;
+use crate::job::claim::Claim;
+use crate::postgres::{Params, Sql, query};
+
+/// What a worker says of itself.
+#[derive(Debug, Clone)]
+pub struct Registration {
+    /// For people; it need not be unique.
+    pub name: String,
+    /// How long it may be silent.
+    pub lease: Duration,
+    /// `direct`, to Postgres, or `grpc`.
+    pub transport: &'static str,
+    /// What it takes from.
+    pub queues: Vec<String>,
+    /// What it runs.
+    pub kinds: Vec<String>,
+    /// How much at a time.
+    pub slots: usize,
+    /// The token it came in with.
+    pub token: Option<i64>,
+}
+
+/// Enters a worker incarnation; its id is the holder of what it claims.
+pub async fn register(client: &Client, worker: &Registration) -> Result<i64, Error> {
+    let slots = i32::try_from(worker.slots).unwrap_or(i32::MAX);
+    let params: Params = &[
+        (&worker.name, Type::TEXT),
+        (&millis(worker.lease), Type::INT8),
+        (&worker.transport, Type::TEXT),
+        (&worker.queues, Type::TEXT_ARRAY),
+        (&worker.kinds, Type::TEXT_ARRAY),
+        (&slots, Type::INT4),
+        (&worker.token, Type::INT8),
+    ];
+    let row = client.query_typed(include_str!("../../sql/engine/register.sql"), params).await?;
+    Ok(row[0].get(0))
+}
+
+/// What a worker is told when it renews its lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Renewed {
+    /// Go on.
+    Alive,
+    /// End when nothing is left to do.
+    Drain,
+    /// It was declared dead, and what it holds is given to others.
+    Dead,
+}
+
+/// Moves the lease on.
+pub async fn renew(client: &Client, worker: i64) -> Result<Renewed, Error> {
+    let rows = query(client, include_str!("../../sql/engine/renew.sql"), &[(&worker, Type::INT8)]).await?;
+    Ok(match rows.first().map(|row| row.get(0)) {
+        None => Renewed::Dead,
+        Some(true) => Renewed::Drain,
+        Some(false) => Renewed::Alive,
+    })
+}
+
+/// Ends the incarnation of its own accord.
+pub async fn retire(client: &Client, worker: i64) -> Result<(), Error> {
+    client.execute_typed(include_str!("../../sql/engine/retire.sql"), &[(&worker, Type::INT8)]).await?;
+    Ok(())
+}
+
+/// The running jobs of these workers that somebody asked to cancel, and whose they are.
+pub async fn cancel_requests(client: &Client, workers: &[i64]) -> Result<Vec<(i64, Claim)>, Error> {
+    let params: Params = &[(&workers, Type::INT8_ARRAY)];
+    let rows = query(client, include_str!("../../sql/engine/cancel_requests.sql"), params).await?;
+    Ok(rows.iter().map(|row| (row.get(0), Claim { id: row.get(1), fence: row.get(2) })).collect())
+}
+
+/// Writes how far jobs are; which of the claims still hold.
+pub async fn progress(client: &Client, reports: &[(Claim, f32, String)]) -> Result<Vec<Claim>, Error> {
+    let ids: Vec<i64> = reports.iter().map(|(claim, ..)| claim.id).collect();
+    let fences: Vec<i64> = reports.iter().map(|(claim, ..)| claim.fence).collect();
+    let fractions: Vec<f32> = reports.iter().map(|(_, fraction, _)| *fraction).collect();
+    let notes: Vec<&str> = reports.iter().map(|(.., note)| note.as_str()).collect();
+    let params: Params = &[
+        (&ids, Type::INT8_ARRAY),
+        (&fences, Type::INT8_ARRAY),
+        (&fractions, Type::FLOAT4_ARRAY),
+        (&notes, Type::TEXT_ARRAY),
+    ];
+    let rows = query(client, include_str!("../../sql/engine/progress.sql"), params).await?;
+    Ok(rows.iter().map(|row| Claim { id: row.get(0), fence: row.get(1) }).collect())
+}
+
+/// What a heartbeat of many workers came to.
+#[derive(Debug, Default)]
+pub struct HeartbeatReply {
+    /// Those that live.
+    pub alive: Vec<i64>,
+    /// What somebody asked to cancel.
+    pub cancelled: Vec<(i64, Claim)>,
+    /// Those that shall end when nothing is left to do.
+    pub draining: Vec<i64>,
+}
+
+/// Moves the leases of many workers on, in one statement.
+pub async fn heartbeat(client: &impl Sql, workers: &[i64]) -> Result<HeartbeatReply, Error> {
+    let sql = include_str!("../../sql/engine/heartbeat.sql");
+    let mut beat = HeartbeatReply::default();
+    for row in client.rows(sql, &[(&workers, Type::INT8_ARRAY)]).await? {
+        let worker: i64 = row.get(0);
+        if beat.alive.last() != Some(&worker) {
+            beat.alive.push(worker);
+            if row.get(1) {
+                beat.draining.push(worker);
+            }
+        }
+        if let Some(id) = row.get(2) {
+            beat.cancelled.push((worker, Claim { id, fence: row.get(3) }));
+        }
+    }
+    Ok(beat)
+}
+
+/// Which of these workers live.
+pub async fn alive_workers(client: &impl Sql, workers: &[i64]) -> Result<Vec<i64>, Error> {
+    let rows = client
+        .rows(include_str!("../../sql/engine/alive_workers.sql"), &[(&workers, Type::INT8_ARRAY)])
+        .await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
+/// A claim batch of a worker, and what is still held of it.
+#[derive(Debug)]
+pub struct Hold {
+    /// Its id.
+    pub id: i64,
+    /// Whose.
+    pub worker: i64,
+    /// What is still held.
+    pub claims: Vec<Claim>,
+}
+
+/// What these workers hold, as the database knows it.
+pub async fn held(client: &impl Sql, workers: &[i64]) -> Result<Vec<Hold>, Error> {
+    let mut holds: HashMap<i64, Hold> = HashMap::new();
+    for row in client.rows(include_str!("../../sql/engine/held.sql"), &[(&workers, Type::INT8_ARRAY)]).await?
+    {
+        let (id, worker): (i64, i64) = (row.get(0), row.get(1));
+        let hold = holds.entry(id).or_insert_with(|| Hold { id, worker, claims: Vec::new() });
+        if let Some(id) = row.get(2) {
+            hold.claims.push(Claim { id, fence: row.get(3) });
+        }
+    }
+    Ok(holds.into_values().collect())
+}
+
+/// Which attempt a claim is, as the database knows it.
+#[derive(Debug, Clone)]
+pub struct AttemptInfo {
+    /// Counted from 1.
+    pub number: u32,
+    /// How many there are.
+    pub max: u32,
+    /// Whether somebody asked to cancel it.
+    pub cancelled: bool,
+    /// The name of the worker that runs it.
+    pub worker: String,
+}
+
+/// Which attempts these claims are; those that are lost have no entry.
+pub async fn attempts(client: &impl Sql, claims: &[Claim]) -> Result<HashMap<i64, AttemptInfo>, Error> {
+    let (ids, fences): (Vec<i64>, Vec<i64>) = claims.iter().map(|claim| (claim.id, claim.fence)).unzip();
+    let params: Params = &[(&ids, Type::INT8_ARRAY), (&fences, Type::INT8_ARRAY)];
+    let rows = client.rows(include_str!("../../sql/engine/attempts.sql"), params).await?;
+    let read = rows.iter().map(|row| {
+        let attempt = AttemptInfo {
+            number: unsigned(row.get(1)),
+            max: unsigned(row.get(2)),
+            cancelled: row.get(3),
+            worker: row.get(4),
+        };
+        (row.get(0), attempt)
+    });
+    Ok(read.collect())
+}
+
+/// Which of these workers came in with this token.
+pub async fn workers_of_token(client: &impl Sql, token: i64, workers: &[i64]) -> Result<Vec<i64>, Error> {
+    let params: Params = &[(&workers, Type::INT8_ARRAY), (&token, Type::INT8)];
+    let rows = client.rows(include_str!("../../sql/engine/workers_of_token.sql"), params).await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
+/// Which of these claims are held by workers that came in with this token.
+pub async fn claims_of_token(client: &impl Sql, token: i64, claims: &[Claim]) -> Result<Vec<Claim>, Error> {
+    let (ids, fences): (Vec<i64>, Vec<i64>) = claims.iter().map(|claim| (claim.id, claim.fence)).unzip();
+    let params: Params = &[(&ids, Type::INT8_ARRAY), (&fences, Type::INT8_ARRAY), (&token, Type::INT8)];
+    let rows = client.rows(include_str!("../../sql/engine/claims_of_token.sql"), params).await?;
+    Ok(rows.iter().map(|row| Claim { id: row.get(0), fence: row.get(1) }).collect())
+}

@@ -1,0 +1,72 @@
+//! The maintenance that every node does: sweep and prune. There is no leader; `skip locked` keeps the nodes apart.
+
+use std::time::{Duration, Instant};
+
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::retry::RetryDelay;
+use crate::engine::sweep::sweep;
+use crate::error::Error;
+use crate::metrics;
+use crate::postgres::{Pool, query};
+
+/// Renewals per lease: five may fail before the sixth is too late.
+pub const RENEWALS: u32 = 6;
+/// Sweeps per lease.
+const SWEEPS: u32 = 20;
+/// If no sweep happened for this part of a lease (a quarter), workers could not renew either. It must be below the part of
+/// a lease that is left when its renewal is due (5/6), so that renewals come through first.
+const GAP_PART: u32 = 4;
+const PRUNE_EVERY: Duration = Duration::from_secs(3600);
+const PRUNE_AGAIN: Duration = Duration::from_secs(60);
+
+/// Sweeps and prunes until `stop`. `name` is for logs.
+pub async fn maintain(
+    pool: &Pool,
+    name: &str,
+    lease: Duration,
+    keep_history: Duration,
+    stop: &CancellationToken,
+) {
+    let (tick, gap_max) = (lease / SWEEPS, lease / GAP_PART);
+    let mut retry_delay = RetryDelay::default();
+    let mut next_prune = Instant::now();
+    while !stop.is_cancelled() {
+        let mut done = pool.run(async |client| sweep(&client, tick, gap_max).await).await.map(|swept| {
+            if !swept.dead.is_empty() || swept.released + swept.buried > 0 || swept.leases_extended {
+                tracing::info!(worker = name, ?swept, "swept");
+            }
+        });
+        if done.is_ok() && Instant::now() >= next_prune {
+            done = pool.run(async |client| prune(&client, keep_history).await).await.map(drop);
+            next_prune = Instant::now() + if done.is_ok() { PRUNE_EVERY } else { PRUNE_AGAIN };
+        }
+        match done {
+            Ok(()) => {
+                retry_delay.reset();
+                tokio::select! {
+                    () = tokio::time::sleep(tick) => {}
+                    () = stop.cancelled() => {}
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, worker = name, "cannot sweep or prune, will try again");
+                retry_delay.wait(stop).await;
+            }
+        }
+    }
+}
+
+/// Drops the history and the audit log that are too old, and creates the history's partitions of the coming week. Returns
+/// how many days of history were dropped.
+pub(crate) async fn prune(client: &Client, keep: Duration) -> Result<i32, Error> {
+    let begun = Instant::now();
+    let seconds = keep.as_secs_f64();
+    let sql = include_str!("../../sql/engine/prune_history.sql");
+    let rows = query(client, sql, &[(&seconds, Type::FLOAT8)]).await?;
+    client.execute_typed(include_str!("../../sql/engine/prune_audit.sql"), &[]).await?;
+    metrics::maintained("prune", begun.elapsed());
+    Ok(rows.first().map_or(0, |row| row.get(0)))
+}

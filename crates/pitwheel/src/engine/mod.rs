@@ -1,0 +1,44 @@
+//! The statements of the engine and the loops around them: the seam that `pitwheel-server`, the relay and the test kit are
+//! built on.
+//!
+//! A function here runs one statement of `sql/engine`; its head says what the statement promises and what zero rows mean.
+//! The loops ([`run_claimer`], [`maintain`], [`listen`]) are the same for a worker in your process and for a server that
+//! claims for many remote workers.
+//!
+//! This is the interface between the crates of this project. It changes with the schema, in any release. Programs that
+//! enqueue, run and operate jobs use the items at the root of the crate.
+
+pub(crate) mod batcher;
+pub(crate) mod claim;
+pub(crate) mod claimer;
+pub(crate) mod cursor;
+pub(crate) mod enqueue;
+pub(crate) mod gauges;
+pub(crate) mod hint;
+pub(crate) mod lease;
+pub(crate) mod maintenance;
+pub(crate) mod retry;
+pub(crate) mod settle;
+pub(crate) mod sweep;
+pub(crate) mod token;
+
+pub use self::batcher::Batcher;
+pub use self::claim::{LookedBack, claim, claim_alone, claim_for_workers, look_back, release_unknown};
+pub use self::claimer::{ClaimSink, Reserved, run_claimer};
+pub use self::cursor::{Bounds, Cursor, Position};
+pub use self::gauges::{InFlight, WorkerCount, in_flight, worker_counts};
+pub use self::hint::{HintListener, OnDue, listen};
+pub use self::lease::{
+    AttemptInfo, HeartbeatReply, Hold, Registration, Renewed, alive_workers, attempts, cancel_requests,
+    claims_of_token, heartbeat, held, progress, register, renew, retire, workers_of_token,
+};
+pub use self::maintenance::{RENEWALS, maintain};
+pub use self::retry::RetryDelay;
+pub use self::settle::settle;
+pub use self::sweep::{Swept, settle_abandoned, sweep};
+pub use self::token::{TokenHash, hash, token_hashes};
+pub use crate::job::claim::{Claimed, QueueSlots};
+pub use crate::job::ending::{Attempt, Cause, Ending, Failure, Outcome, Settlement, decide};
+pub use crate::job::limits;
+pub use crate::job::new_job::check_name;
+pub use crate::postgres::{Ctid, MIGRATION_LOCK, MIGRATIONS, Pool, Session, Sql};

@@ -1,0 +1,79 @@
+//! Tokens as a server checks them.
+
+use std::str::FromStr;
+
+use ring::digest::{SHA256, digest};
+use tokio_postgres::Client;
+
+use crate::error::Error;
+use crate::postgres::query;
+
+/// What the owner of a token may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// See jobs, queues, workers and history; payloads of redacted kinds not.
+    Viewer,
+    /// See everything, enqueue, change jobs, queues and workers.
+    Operator,
+    /// Everything, tokens and the audit log included.
+    Admin,
+    /// Run jobs, and enqueue.
+    Worker,
+    /// Enqueue.
+    Producer,
+}
+
+impl Role {
+    /// All of them.
+    pub const ALL: [Role; 5] = [Role::Viewer, Role::Operator, Role::Admin, Role::Worker, Role::Producer];
+
+    /// The word used everywhere: tables, CLI, API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Role::Viewer => "viewer",
+            Role::Operator => "operator",
+            Role::Admin => "admin",
+            Role::Worker => "worker",
+            Role::Producer => "producer",
+        }
+    }
+}
+
+impl FromStr for Role {
+    type Err = Error;
+
+    fn from_str(word: &str) -> Result<Role, Error> {
+        let found = Role::ALL.into_iter().find(|role| role.as_str() == word);
+        found.ok_or_else(|| {
+            Error::Invalid(format!("role `{word}` is not one of viewer, operator, admin, worker, producer"))
+        })
+    }
+}
+
+/// A token that is good now, as a server knows it.
+#[derive(Debug, Clone)]
+pub struct TokenHash {
+    /// The hash of its secret.
+    pub hash: Vec<u8>,
+    /// Its id.
+    pub id: i64,
+    /// Its name.
+    pub name: String,
+    /// What it is good for.
+    pub role: Role,
+}
+
+/// The tokens that are good now.
+pub async fn token_hashes(client: &Client) -> Result<Vec<TokenHash>, Error> {
+    let rows = query(client, include_str!("../../sql/engine/token_hashes.sql"), &[]).await?;
+    let read = rows.iter().map(|row| {
+        let role = row.get::<_, &str>("role").parse()?;
+        Ok(TokenHash { hash: row.get("hash"), id: row.get("id"), name: row.get("name"), role })
+    });
+    read.collect()
+}
+
+/// What is kept of a secret.
+pub fn hash(secret: &str) -> Vec<u8> {
+    digest(&SHA256, secret.as_bytes()).as_ref().to_vec()
+}

@@ -1,0 +1,16 @@
+//! The limits that several parts share, each with its reason.
+
+use std::time::Duration;
+
+/// Jobs per claim. A hold keeps their ids in one row, inside its page; larger batches gained nothing measurable.
+pub const CLAIM_MAX: usize = 500;
+/// Jobs per enqueue statement: enough to make the round trip cheap, few enough to bound a message (500 × 256 KiB at worst).
+pub const ENQUEUE_MAX: usize = 500;
+/// Endings per settle, and results per report.
+pub const SETTLE_MAX: usize = 1000;
+/// A delay or a timeout that is longer is a mistake in its unit, and would overflow in later arithmetic.
+pub const SPAN_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
+/// An error message is cut after this many characters: it is read by people, and 50 of them are kept with the job.
+pub const ERROR_CHARS_MAX: usize = 4000;
+/// A progress note is cut after this many characters: it is one line for a person.
+pub const NOTE_CHARS_MAX: usize = 500;

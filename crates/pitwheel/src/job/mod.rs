@@ -1,0 +1,10 @@
+//! Values and decisions: what a job is, what a claim is, how an attempt ends. No SQL, no tokio.
+
+pub(crate) mod backoff;
+pub(crate) mod claim;
+pub(crate) mod ending;
+pub mod limits;
+pub(crate) mod new_job;
+pub(crate) mod payload;
+pub(crate) mod state;
+pub(crate) mod trace;

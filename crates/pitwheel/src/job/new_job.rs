@@ -1,0 +1,241 @@
+//! What a job is to its author: a serde type with a kind, and how it wants to be run.
+
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::Error;
+use crate::job::limits::SPAN_MAX;
+use crate::job::payload::{self, PayloadError};
+use crate::job::trace::TraceContext;
+
+/// A unit of work: its payload is the value itself, as JSON.
+///
+/// The constants are the defaults of every job of the kind; [`NewJob`] overrides them for one.
+pub trait Job: Serialize + DeserializeOwned + Send + 'static {
+    /// The stable name that picks the handler. Renaming the type does not change it.
+    const KIND: &'static str;
+    /// The queue it waits in.
+    const QUEUE: &'static str = "default";
+    /// -9 to 9, higher first within a queue.
+    const PRIORITY: i16 = 0;
+    /// How often it may be attempted before it is buried.
+    const MAX_ATTEMPTS: u32 = 20;
+    /// How long one attempt may take. `None`: as long as the worker lives.
+    const TIMEOUT: Option<Duration> = None;
+    /// Which of its ends are remembered.
+    const HISTORY: History = History::All;
+}
+
+/// Which ends of a kind's jobs are remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum History {
+    /// Done, dead and cancelled.
+    All,
+    /// Dead and cancelled only: cheaper for kinds that succeed by the million.
+    FailuresOnly,
+}
+
+/// A job to enqueue, with what is particular to it.
+///
+/// ```
+/// # use pitwheel::{Job, NewJob};
+/// # #[derive(serde::Serialize, serde::Deserialize)] struct Invoice { number: u64 }
+/// # impl Job for Invoice { const KIND: &str = "invoice"; }
+/// let job = NewJob::of(&Invoice { number: 7 }).key("invoice-7").priority(5).delay(std::time::Duration::from_secs(60));
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "a new job does nothing until it is enqueued"]
+pub struct NewJob {
+    pub(crate) kind: String,
+    pub(crate) payload: Result<String, PayloadError>,
+    pub(crate) metadata: Option<Result<String, PayloadError>>,
+    pub(crate) queue: String,
+    pub(crate) run_at: Option<SystemTime>,
+    pub(crate) delay: Duration,
+    pub(crate) priority: i16,
+    pub(crate) max_attempts: u32,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) key: Option<String>,
+}
+
+impl NewJob {
+    /// A job as its type describes it, due now.
+    pub fn of<J: Job>(job: &J) -> NewJob {
+        NewJob {
+            payload: to_json(job),
+            queue: J::QUEUE.to_owned(),
+            priority: J::PRIORITY,
+            max_attempts: J::MAX_ATTEMPTS,
+            timeout: J::TIMEOUT,
+            ..NewJob::raw(J::KIND, String::new())
+        }
+    }
+
+    /// A job of a kind that this program may not know, from JSON text, due now.
+    pub fn raw(kind: impl Into<String>, json: impl Into<String>) -> NewJob {
+        NewJob {
+            kind: kind.into(),
+            payload: Ok(json.into()),
+            metadata: None,
+            queue: "default".to_owned(),
+            run_at: None,
+            delay: Duration::ZERO,
+            priority: 0,
+            max_attempts: 20,
+            timeout: None,
+            key: None,
+        }
+    }
+
+    /// The queue it waits in.
+    pub fn queue(mut self, queue: impl Into<String>) -> NewJob {
+        self.queue = queue.into();
+        self
+    }
+
+    /// Not before this time. A time that has passed is now.
+    pub fn run_at(mut self, run_at: SystemTime) -> NewJob {
+        self.run_at = Some(run_at);
+        self
+    }
+
+    /// Not before this much later, by the database's clock.
+    pub fn delay(mut self, delay: Duration) -> NewJob {
+        self.delay = delay;
+        self
+    }
+
+    /// -9 to 9, higher first within the queue.
+    pub fn priority(mut self, priority: i16) -> NewJob {
+        self.priority = priority;
+        self
+    }
+
+    /// How often it may be attempted before it is buried: 1 to 1000.
+    pub fn max_attempts(mut self, max_attempts: u32) -> NewJob {
+        self.max_attempts = max_attempts;
+        self
+    }
+
+    /// How long one attempt may take.
+    pub fn timeout(mut self, timeout: Duration) -> NewJob {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// The job's identity: while a job of this kind with this key is live, enqueueing another gives that one back.
+    pub fn key(mut self, key: impl Into<String>) -> NewJob {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// Anything about the job that is not its payload: a tenant, a trace, a reason.
+    pub fn metadata(mut self, metadata: &impl Serialize) -> NewJob {
+        self.metadata = Some(to_json(metadata));
+        self
+    }
+
+    /// The same, from JSON text.
+    pub fn metadata_raw(mut self, json: impl Into<String>) -> NewJob {
+        self.metadata = Some(Ok(json.into()));
+        self
+    }
+
+    /// Puts the job into somebody's trace: its handler sees it as [`Context::trace`](crate::Context::trace). Kept in the
+    /// metadata, so say it after those; a `traceparent` that they have already stays.
+    pub fn trace(mut self, trace: &TraceContext) -> NewJob {
+        self.metadata = match self.metadata.take() {
+            Some(Err(problem)) => Some(Err(problem)),
+            metadata => Some(Ok(trace.put_into(metadata.and_then(Result::ok)))),
+        };
+        self
+    }
+
+    /// Refuses what the database could not hold or nobody could read, before anything is sent.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        checked("payload", &self.payload)?;
+        if let Some(metadata) = &self.metadata {
+            checked("metadata", metadata)?;
+        }
+        check_name("kind", &self.kind)?;
+        check_name("queue", &self.queue)?;
+        if let Some(key) = &self.key {
+            check_key(key)?;
+        }
+        if !(-9..=9).contains(&self.priority) {
+            return Err(Error::Invalid(format!(
+                "priority {} is out of range: -9 to 9, higher first",
+                self.priority
+            )));
+        }
+        if !(1..=1000).contains(&self.max_attempts) {
+            return Err(Error::Invalid(format!(
+                "max_attempts {} is out of range: 1 to 1000",
+                self.max_attempts
+            )));
+        }
+        check_span("delay", self.delay)?;
+        if let Some(timeout) = self.timeout {
+            check_span("timeout", timeout)?;
+            if timeout < Duration::from_millis(1) {
+                return Err(Error::Invalid("timeout is not a time span above zero".into()));
+            }
+        }
+        match self.run_at {
+            Some(time) if time > SystemTime::now() + SPAN_MAX => {
+                Err(Error::Invalid("run_at is more than 100 years away".into()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<J: Job> From<&J> for NewJob {
+    fn from(job: &J) -> NewJob {
+        NewJob::of(job)
+    }
+}
+
+pub(crate) fn check_span(what: &str, span: Duration) -> Result<(), Error> {
+    if span > SPAN_MAX {
+        return Err(Error::Invalid(format!("{what} is longer than 100 years")));
+    }
+    Ok(())
+}
+
+/// A queue's or kind's name: 1 to 63 letters, digits and `_ . : / -`. Names go into tables, logs, metrics and URLs; this is
+/// what survives all of them.
+pub fn check_name(what: &str, name: &str) -> Result<(), Error> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "_.:/-".contains(c);
+    let starts_well = name.starts_with(|c: char| c.is_ascii_alphanumeric());
+    if starts_well && name.len() <= 63 && name.chars().all(allowed) {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!(
+        "{what} `{}` is not a name: 1 to 63 letters, digits and _ . : / -, starting with a letter or digit",
+        name.chars().take(80).collect::<String>().escape_debug()
+    )))
+}
+
+pub(crate) fn check_key(key: &str) -> Result<(), Error> {
+    if key.is_empty() || key.len() > 512 {
+        return Err(Error::Invalid(format!("key has {} bytes, it may have 1 to 512", key.len())));
+    }
+    if key.contains('\0') {
+        return Err(Error::Invalid("key holds a NUL character, which Postgres cannot store".into()));
+    }
+    Ok(())
+}
+
+fn checked(what: &'static str, json: &Result<String, PayloadError>) -> Result<(), Error> {
+    json.as_ref()
+        .map_err(Clone::clone)
+        .and_then(|text| payload::check(text))
+        .map_err(|problem| Error::Payload { what, problem })
+}
+
+pub(crate) fn to_json(value: &impl Serialize) -> Result<String, PayloadError> {
+    serde_json::to_string(value).map_err(|error| PayloadError::NotJson(error.to_string()))
+}

@@ -1,0 +1,46 @@
+//! Where a job stands.
+
+use crate::error::Error;
+
+/// Where a job stands. Being due is a time, not a state: see `run_at`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum State {
+    /// Not held by anybody: due, or for later.
+    Waiting,
+    /// Held by a worker.
+    Running,
+    /// Completed.
+    Done,
+    /// Buried: out of attempts, given up by its handler, or the cause of crashes.
+    Dead,
+    /// Cancelled.
+    Cancelled,
+}
+
+impl State {
+    /// All of them, in the order of a job's life.
+    pub const ALL: [State; 5] = [State::Waiting, State::Running, State::Done, State::Dead, State::Cancelled];
+
+    /// The word used everywhere: tables, CLI, API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Waiting => "waiting",
+            State::Running => "running",
+            State::Done => "done",
+            State::Dead => "dead",
+            State::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl std::str::FromStr for State {
+    type Err = Error;
+
+    fn from_str(word: &str) -> Result<State, Error> {
+        let found = State::ALL.into_iter().find(|state| state.as_str() == word);
+        found.ok_or_else(|| {
+            Error::Invalid(format!("state `{word}` is not one of waiting, running, done, dead, cancelled"))
+        })
+    }
+}

@@ -1,0 +1,149 @@
+//! What people do: cancel, retry, delete and reschedule jobs, pause queues, tell workers to end. Every statement writes into
+//! the audit log what it changed, and who did it.
+
+use std::collections::HashMap;
+use std::time::SystemTime;
+
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use crate::error::Error;
+use crate::postgres::{Params, query};
+
+/// Jobs per change: one statement, so that it is short, and one line of the audit log.
+const CHANGE_MAX: usize = 1000;
+
+/// What to do to jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// End them: at once when they wait, by asking their handler when they run.
+    Cancel,
+    /// Let dead or cancelled ones live again, due now, with all their attempts before them.
+    Retry,
+    /// Forget waiting or finished ones for good.
+    Delete,
+    /// Let waiting ones be due at another time; `None`, or one that has passed, is now.
+    Reschedule(Option<SystemTime>),
+}
+
+/// What a change came to for one job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Changed {
+    /// It was made.
+    Done,
+    /// The job is running; its handler was asked to stop.
+    Requested,
+    /// No job with this id is in a state for it.
+    NotFound,
+    /// It cannot live again while a live job has its kind and key.
+    KeyTaken,
+}
+
+/// What a cancel came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cancelled {
+    /// It was waiting and will not run.
+    AtOnce,
+    /// It is running; its handler was asked to stop.
+    Requested,
+}
+
+/// What a change came to.
+#[derive(Debug, Default)]
+pub(crate) struct ChangeReport {
+    pub(crate) jobs: HashMap<i64, Changed>,
+    /// Where something is due now.
+    pub(crate) due: Vec<String>,
+}
+
+impl Change {
+    /// Why a job was not found.
+    pub fn missing(self) -> &'static str {
+        match self {
+            Change::Cancel => "no live job has this id",
+            Change::Retry => "no dead or cancelled job has this id",
+            Change::Delete => "no waiting or finished job has this id; cancel one that runs",
+            Change::Reschedule(_) => "no waiting job has this id",
+        }
+    }
+}
+
+/// Changes jobs, in one statement.
+pub(crate) async fn change(
+    client: &Client,
+    actor: &str,
+    ids: &[i64],
+    change: Change,
+) -> Result<ChangeReport, Error> {
+    if ids.len() > CHANGE_MAX {
+        return Err(Error::Invalid(format!("{} jobs at a time are too many: send {CHANGE_MAX}", ids.len())));
+    }
+    let mut report = ChangeReport::default();
+    match change {
+        Change::Cancel => cancel(client, actor, ids, &mut report).await?,
+        Change::Retry => retry(client, actor, ids, &mut report).await?,
+        Change::Delete => delete(client, actor, ids, &mut report).await?,
+        Change::Reschedule(at) => reschedule(client, actor, ids, at, &mut report).await?,
+    }
+    for id in ids {
+        report.jobs.entry(*id).or_insert(Changed::NotFound);
+    }
+    report.due.sort_unstable();
+    report.due.dedup();
+    Ok(report)
+}
+
+async fn cancel(client: &Client, actor: &str, ids: &[i64], report: &mut ChangeReport) -> Result<(), Error> {
+    let params: Params = &[(&ids, Type::INT8_ARRAY), (&actor, Type::TEXT)];
+    for row in query(client, include_str!("../../sql/operate/cancel.sql"), params).await? {
+        report.jobs.insert(row.get(0), if row.get(1) { Changed::Requested } else { Changed::Done });
+    }
+    Ok(())
+}
+
+/// If one of them is in the way of a live job, half of them at a time, down to that one.
+async fn retry(client: &Client, actor: &str, ids: &[i64], report: &mut ChangeReport) -> Result<(), Error> {
+    let params: Params = &[(&ids, Type::INT8_ARRAY), (&actor, Type::TEXT)];
+    match query(client, include_str!("../../sql/operate/retry.sql"), params).await {
+        Ok(rows) => {
+            for row in rows {
+                report.jobs.insert(row.get(0), Changed::Done);
+                report.due.push(row.get(1));
+            }
+        }
+        Err(Error::Database(refusal)) if refusal.refused_with("23505") => match ids {
+            [id] => {
+                report.jobs.insert(*id, Changed::KeyTaken);
+            }
+            _ => {
+                let (first, second) = ids.split_at(ids.len() / 2);
+                Box::pin(retry(client, actor, first, report)).await?;
+                Box::pin(retry(client, actor, second, report)).await?;
+            }
+        },
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+async fn delete(client: &Client, actor: &str, ids: &[i64], report: &mut ChangeReport) -> Result<(), Error> {
+    let params: Params = &[(&ids, Type::INT8_ARRAY), (&actor, Type::TEXT)];
+    let rows = query(client, include_str!("../../sql/operate/delete.sql"), params).await?;
+    report.jobs.extend(rows.iter().map(|row| (row.get(0), Changed::Done)));
+    Ok(())
+}
+
+async fn reschedule(
+    client: &Client,
+    actor: &str,
+    ids: &[i64],
+    at: Option<SystemTime>,
+    report: &mut ChangeReport,
+) -> Result<(), Error> {
+    let params: Params = &[(&ids, Type::INT8_ARRAY), (&at, Type::TIMESTAMPTZ), (&actor, Type::TEXT)];
+    for row in query(client, include_str!("../../sql/operate/reschedule.sql"), params).await? {
+        report.jobs.insert(row.get(0), Changed::Done);
+        report.due.push(row.get(1));
+    }
+    Ok(())
+}

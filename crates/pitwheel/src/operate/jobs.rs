@@ -1,0 +1,195 @@
+//! What people ask about jobs and queues. Lists never read a payload, and every count has an end.
+
+use std::time::SystemTime;
+
+use serde_json::Value;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row};
+
+use crate::error::Error;
+use crate::job::new_job::{check_key, check_name};
+use crate::job::state::State;
+use crate::operate::page::page;
+use crate::postgres::{Params, query};
+
+/// How many rows a page with a filter looks at before it says where to go on.
+const WINDOW: i64 = 10_000;
+
+/// Which jobs to list. The default is the newest fifty of all.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// Only this queue.
+    pub queue: Option<String>,
+    /// Only this kind.
+    pub kind: Option<String>,
+    /// Only this state.
+    pub state: Option<State>,
+    /// Only this key.
+    pub key: Option<String>,
+    /// Only finished jobs.
+    pub finished: bool,
+    /// Only ids below this one: the last id of the page before.
+    pub before: Option<i64>,
+    /// How many, at most 1000; fifty when 0.
+    pub limit: usize,
+}
+
+impl Filter {
+    fn check(&self) -> Result<(), Error> {
+        self.queue.as_deref().map_or(Ok(()), |queue| check_name("queue", queue))?;
+        self.kind.as_deref().map_or(Ok(()), |kind| check_name("kind", kind))?;
+        self.key.as_deref().map_or(Ok(()), check_key)?;
+        Ok(())
+    }
+
+    /// How many live, running, finished, and dead or cancelled jobs are looked at.
+    fn windows(&self, limit: i64) -> [i64; 4] {
+        let all = self.queue.is_none() && self.kind.is_none() && self.key.is_none();
+        let window = if all { limit } else { WINDOW };
+        match self.state {
+            None if self.finished => [0, 0, window, 0],
+            None => [window, 0, window, 0],
+            Some(State::Waiting) => [WINDOW, 0, 0, 0],
+            Some(State::Running) => [0, window, 0, 0],
+            Some(State::Done) => [0, 0, WINDOW, 0],
+            Some(State::Dead | State::Cancelled) => [0, 0, 0, WINDOW],
+        }
+    }
+}
+
+/// One page of a list of jobs.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct JobPage {
+    /// The jobs, newest first; fewer than asked for, even none, when few of those that were looked at match.
+    pub jobs: Vec<JobSummary>,
+    /// What `before` must be for the next page; `None`: there is none.
+    pub next: Option<i64>,
+}
+
+/// A job in a list.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobSummary {
+    /// Its id.
+    pub id: i64,
+    /// Its kind.
+    pub kind: String,
+    /// The queue it waits in, or waited in.
+    pub queue: String,
+    /// Where it stands.
+    pub state: State,
+    /// -9 to 9, higher first.
+    pub priority: i16,
+    /// Attempts so far, the running one included.
+    pub attempt: i32,
+    /// Attempts there are.
+    pub max_attempts: i32,
+    /// Its key.
+    pub key: Option<String>,
+    /// When it is, or was, due.
+    pub run_at: SystemTime,
+    /// When it was enqueued.
+    pub enqueued_at: SystemTime,
+    /// When its last attempt began.
+    pub claimed_at: Option<SystemTime>,
+    /// When it was settled for good.
+    pub finished_at: Option<SystemTime>,
+    /// Between 0 and 1, as its handler said.
+    pub progress: Option<f32>,
+    /// What its handler said with it.
+    pub note: Option<String>,
+}
+
+/// Everything about one job.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobDetail {
+    /// What a list shows.
+    pub summary: JobSummary,
+    /// How often it was claimed.
+    pub fence: i64,
+    /// How often its worker died under it, beside the attempts.
+    pub crashes: i16,
+    /// How long an attempt may take, in milliseconds.
+    pub timeout_ms: Option<i64>,
+    /// When somebody asked to cancel it.
+    pub cancel_requested_at: Option<SystemTime>,
+    /// The worker that holds it, or held it last.
+    pub worker: Option<String>,
+    /// The payload, as it was enqueued.
+    pub payload: String,
+    /// The metadata, as it was enqueued.
+    pub metadata: Option<String>,
+    /// What its handler gave back.
+    pub result: Option<String>,
+    /// Its failed attempts, oldest first: attempt, cause, message, worker, at.
+    pub errors: Value,
+    /// Whether payload, metadata and result are kept from those who may only look.
+    pub redacted: bool,
+}
+
+pub(crate) async fn jobs(client: &Client, filter: &Filter) -> Result<JobPage, Error> {
+    filter.check()?;
+    let (before, limit) = page(filter.before, filter.limit)?;
+    let state = filter.state.map(State::as_str);
+    let [live, running, finished, unhappy] = filter.windows(limit);
+    let params: Params = &[
+        (&before, Type::INT8),
+        (&filter.queue, Type::TEXT),
+        (&filter.kind, Type::TEXT),
+        (&state, Type::TEXT),
+        (&filter.key, Type::TEXT),
+        (&limit, Type::INT8),
+        (&live, Type::INT8),
+        (&running, Type::INT8),
+        (&finished, Type::INT8),
+        (&unhappy, Type::INT8),
+    ];
+    let rows = query(client, include_str!("../../sql/operate/jobs.sql"), params).await?;
+    let floor: Option<i64> = rows.first().and_then(|row| row.get("floor"));
+    let found = rows.iter().filter(|row| row.get::<_, Option<i64>>("id").is_some());
+    let jobs = found.map(summary).collect::<Result<Vec<JobSummary>, Error>>()?;
+    let last = jobs.last().map(|job| job.id).filter(|_| jobs.len() as i64 == limit);
+    Ok(JobPage { jobs, next: last.or(floor) })
+}
+
+pub(crate) async fn jobs_by_id(client: &Client, ids: &[i64]) -> Result<Vec<JobSummary>, Error> {
+    let rows =
+        query(client, include_str!("../../sql/operate/jobs_by_id.sql"), &[(&ids, Type::INT8_ARRAY)]).await?;
+    rows.iter().map(summary).collect()
+}
+
+pub(crate) async fn job(client: &Client, id: i64) -> Result<JobDetail, Error> {
+    let rows = query(client, include_str!("../../sql/operate/job.sql"), &[(&id, Type::INT8)]).await?;
+    let row = rows.first().ok_or(Error::NotFound(id, "it never was, or its history was pruned"))?;
+    Ok(JobDetail {
+        summary: summary(row)?,
+        fence: row.get("fence"),
+        crashes: row.get("crashes"),
+        timeout_ms: row.get("timeout_ms"),
+        cancel_requested_at: row.get("cancel_requested_at"),
+        worker: row.get("worker"),
+        payload: row.get("payload"),
+        metadata: row.get("metadata"),
+        result: row.get("result"),
+        errors: row.get("errors"),
+        redacted: row.get("redacted"),
+    })
+}
+
+fn summary(row: &Row) -> Result<JobSummary, Error> {
+    Ok(JobSummary {
+        id: row.get("id"),
+        kind: row.get("kind"),
+        queue: row.get("queue"),
+        state: row.get::<_, &str>("state").parse()?,
+        priority: row.get("priority"),
+        attempt: row.get("attempt"),
+        max_attempts: row.get("max_attempts"),
+        key: row.get("key"),
+        run_at: row.get("run_at"),
+        enqueued_at: row.get("enqueued_at"),
+        claimed_at: row.get("claimed_at"),
+        finished_at: row.get("finished_at"),
+        progress: row.get("progress"),
+        note: row.get("note"),
+    })
+}

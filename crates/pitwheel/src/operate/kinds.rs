@@ -1,0 +1,36 @@
+//! Kinds: lists, and which of them are redacted.
+
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row};
+
+use crate::error::Error;
+use crate::job::new_job::check_name;
+use crate::postgres::{Params, query};
+
+/// A kind about which something was said, or that living workers run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KindSummary {
+    /// Its name.
+    pub name: String,
+    /// Whether payloads and results are kept from those who may only look.
+    pub redacted: bool,
+    /// How many living workers run it.
+    pub workers: i64,
+}
+
+pub(crate) async fn kinds(client: &Client) -> Result<Vec<KindSummary>, Error> {
+    let rows = query(client, include_str!("../../sql/operate/kinds.sql"), &[]).await?;
+    let kind = |row: &Row| KindSummary {
+        name: row.get("name"),
+        redacted: row.get("redacted"),
+        workers: row.get("workers"),
+    };
+    Ok(rows.iter().map(kind).collect())
+}
+
+pub(crate) async fn redact(client: &Client, actor: &str, kind: &str, redacted: bool) -> Result<(), Error> {
+    check_name("kind", kind)?;
+    let params: Params = &[(&kind, Type::TEXT), (&redacted, Type::BOOL), (&actor, Type::TEXT)];
+    client.execute_typed(include_str!("../../sql/operate/redact.sql"), params).await?;
+    Ok(())
+}

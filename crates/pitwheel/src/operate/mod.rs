@@ -1,0 +1,13 @@
+//! What people do and see: lists, changes, pauses, commands to workers, tokens, the audit log.
+//!
+//! Lists never read a payload, and every count has a limit. Every statement that changes something writes the change and who
+//! made it into the audit log.
+
+pub(crate) mod audit;
+pub(crate) mod change;
+pub(crate) mod jobs;
+pub(crate) mod kinds;
+mod page;
+pub(crate) mod queues;
+pub(crate) mod tokens;
+pub(crate) mod workers;

@@ -1,0 +1,89 @@
+//! Tokens: who may come in from other machines, and what for.
+
+use std::time::SystemTime;
+
+use ring::rand::{SecureRandom, SystemRandom};
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row};
+
+use crate::engine::token::{Role, hash};
+use crate::error::Error;
+use crate::job::new_job::check_name;
+use crate::postgres::{Params, query};
+
+/// Random bytes of a secret: nobody guesses it, so its plain hash tells nothing either.
+const SECRET_BYTES: usize = 32;
+/// How a secret starts, so that people and scanners know one when they see it.
+const PREFIX: &str = "pitwheel_";
+
+/// A token, without its secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Token {
+    /// Its id.
+    pub id: i64,
+    /// What people call it; one valid token has it at a time.
+    pub name: String,
+    /// What it is good for.
+    pub role: Role,
+    /// When it was made.
+    pub created_at: SystemTime,
+    /// By whom.
+    pub created_by: String,
+    /// Until when it is good.
+    pub expires_at: Option<SystemTime>,
+}
+
+/// Makes a token. The secret is shown this once.
+pub(crate) async fn create(
+    client: &Client,
+    actor: &str,
+    name: &str,
+    role: Role,
+    expires_at: Option<SystemTime>,
+) -> Result<(Token, String), Error> {
+    check_name("token", name)?;
+    let mut bytes = [0; SECRET_BYTES];
+    let filled = SystemRandom::new().fill(&mut bytes);
+    filled.map_err(|_| Error::Invalid("this machine gives no random bytes".into()))?;
+    let secret: String = bytes.iter().fold(PREFIX.to_owned(), |secret, byte| format!("{secret}{byte:02x}"));
+    let params: Params = &[
+        (&name, Type::TEXT),
+        (&role.as_str(), Type::TEXT),
+        (&hash(&secret), Type::BYTEA),
+        (&expires_at, Type::TIMESTAMPTZ),
+        (&actor, Type::TEXT),
+    ];
+    let rows = query(client, include_str!("../../sql/operate/create_token.sql"), params).await;
+    let rows = rows.map_err(|error| match error {
+        Error::Database(refusal) if refusal.refused_with("23505") => {
+            Error::Invalid(format!("token `{name}` exists already: revoke it first, or take another name"))
+        }
+        other => other,
+    })?;
+    let row = rows.first().ok_or_else(|| Error::Invalid("no token was made".into()))?;
+    Ok((token(row)?, secret))
+}
+
+/// Whether there was one to revoke.
+pub(crate) async fn revoke(client: &Client, actor: &str, name: &str) -> Result<bool, Error> {
+    check_name("token", name)?;
+    let params: Params = &[(&name, Type::TEXT), (&actor, Type::TEXT)];
+    let rows = query(client, include_str!("../../sql/operate/revoke_token.sql"), params).await?;
+    Ok(!rows.is_empty())
+}
+
+pub(crate) async fn tokens(client: &Client) -> Result<Vec<Token>, Error> {
+    let rows = query(client, include_str!("../../sql/operate/tokens.sql"), &[]).await?;
+    rows.iter().map(token).collect()
+}
+
+fn token(row: &Row) -> Result<Token, Error> {
+    Ok(Token {
+        id: row.get("id"),
+        name: row.get("name"),
+        role: row.get::<_, &str>("role").parse()?,
+        created_at: row.get("created_at"),
+        created_by: row.get("created_by"),
+        expires_at: row.get("expires_at"),
+    })
+}

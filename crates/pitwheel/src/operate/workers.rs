@@ -1,0 +1,110 @@
+//! Workers: lists, and commands to quiet, drain and resume them.
+
+use std::time::SystemTime;
+
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row};
+
+use crate::error::Error;
+use crate::operate::page::page;
+use crate::postgres::{Params, query};
+
+/// A worker: a process with a connection to Postgres, or a stream of one that has none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerSummary {
+    /// Its id.
+    pub id: i64,
+    /// The name it gave itself.
+    pub name: String,
+    /// `direct`, to Postgres, or `grpc`.
+    pub transport: String,
+    /// What it takes from.
+    pub queues: Vec<String>,
+    /// What it runs.
+    pub kinds: Vec<String>,
+    /// How much at a time.
+    pub slots: i32,
+    /// How much now, counted up to 1,000.
+    pub running: i64,
+    /// When it came.
+    pub started_at: SystemTime,
+    /// Until when it need not be heard of.
+    pub lease_until: SystemTime,
+    /// Since when it is given nothing more.
+    pub quiet_at: Option<SystemTime>,
+    /// Since when it shall end.
+    pub drain_at: Option<SystemTime>,
+    /// When it ended, or was declared dead.
+    pub dead_at: Option<SystemTime>,
+}
+
+impl WorkerSummary {
+    /// Where it stands, in a word.
+    pub fn state(&self) -> &'static str {
+        match (self.dead_at, self.drain_at, self.quiet_at) {
+            (Some(_), ..) => "dead",
+            (_, Some(_), _) => "draining",
+            (_, _, Some(_)) => "quiet",
+            _ => "alive",
+        }
+    }
+}
+
+pub(crate) async fn workers(
+    client: &Client,
+    before: Option<i64>,
+    limit: usize,
+    dead: bool,
+) -> Result<Vec<WorkerSummary>, Error> {
+    let (before, limit) = page(before, limit)?;
+    let params: Params = &[(&before, Type::INT8), (&dead, Type::BOOL), (&limit, Type::INT8)];
+    let rows = query(client, include_str!("../../sql/operate/workers.sql"), params).await?;
+    let worker = |row: &Row| WorkerSummary {
+        id: row.get("id"),
+        name: row.get("name"),
+        transport: row.get("transport"),
+        queues: row.get("queues"),
+        kinds: row.get("kinds"),
+        slots: row.get("slots"),
+        running: row.get("running"),
+        started_at: row.get("started_at"),
+        lease_until: row.get("lease_until"),
+        quiet_at: row.get("quiet_at"),
+        drain_at: row.get("drain_at"),
+        dead_at: row.get("dead_at"),
+    };
+    Ok(rows.iter().map(worker).collect())
+}
+
+/// An order for a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkerCommand {
+    /// It is given nothing more.
+    Quiet,
+    /// It is given nothing more, and ends when what it runs has ended. This cannot be taken back.
+    Drain,
+    /// It is given jobs again.
+    Resume,
+}
+
+impl WorkerCommand {
+    fn as_str(self) -> &'static str {
+        match self {
+            WorkerCommand::Quiet => "quiet",
+            WorkerCommand::Drain => "drain",
+            WorkerCommand::Resume => "resume",
+        }
+    }
+}
+
+/// Whether there was such a worker to take the order.
+pub(crate) async fn command_worker(
+    client: &Client,
+    actor: &str,
+    worker: i64,
+    command: WorkerCommand,
+) -> Result<bool, Error> {
+    let params: Params = &[(&worker, Type::INT8), (&command.as_str(), Type::TEXT), (&actor, Type::TEXT)];
+    let rows = query(client, include_str!("../../sql/operate/command_worker.sql"), params).await?;
+    Ok(!rows.is_empty())
+}

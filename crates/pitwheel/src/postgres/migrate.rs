@@ -1,0 +1,111 @@
+//! The schema: forward only, safe when many nodes start at once.
+
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use super::pool::Pool;
+use super::session::query;
+use crate::error::Error;
+
+/// One step of the schema.
+pub struct Migration {
+    /// Counted from 1, without gaps.
+    pub version: i32,
+    /// What it brings.
+    pub name: &'static str,
+    /// Its statements. `-- breaking` on line 1: builds that do not know it cannot work with it.
+    pub sql: &'static str,
+}
+
+/// All steps, oldest first. A published one is never edited.
+pub const MIGRATIONS: &[Migration] = &[
+    Migration { version: 1, name: "job", sql: include_str!("../../migrations/0001_job.sql") },
+    Migration { version: 2, name: "operate", sql: include_str!("../../migrations/0002_operate.sql") },
+];
+
+/// Lets one node migrate at a time.
+pub const MIGRATION_LOCK: &str = include_str!("../../sql/postgres/migration_lock.sql");
+const MIGRATION_TABLE: &str = include_str!("../../sql/postgres/migration_table.sql");
+const RECORD_MIGRATION: &str = include_str!("../../sql/postgres/record_migration.sql");
+const HAS_MIGRATIONS: &str = include_str!("../../sql/postgres/has_migrations.sql");
+const SCHEMA_VERSION: &str = include_str!("../../sql/postgres/schema_version.sql");
+
+/// Where a database stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MigrationStatus {
+    /// The version in the database; 0 when there is none.
+    pub found: i32,
+    /// The newest version this build knows.
+    pub known: i32,
+    /// The names of what `migrate` would apply.
+    pub pending: Vec<&'static str>,
+}
+
+/// Brings the schema up to this build, or finds that it is; returns what was applied.
+pub(crate) async fn migrate(pool: &Pool) -> Result<Vec<&'static str>, Error> {
+    let mut client = pool.get().await?;
+    let transaction = client.transaction().await?;
+    transaction.batch_execute(MIGRATION_LOCK).await?;
+    transaction.batch_execute(MIGRATION_TABLE).await?;
+    let found = found(transaction.client()).await?;
+    refuse_newer(&found)?;
+    let mut applied = Vec::new();
+    for migration in MIGRATIONS.iter().filter(|migration| migration.version > found.version) {
+        transaction.batch_execute(migration.sql).await?;
+        let breaking = migration.sql.starts_with("-- breaking");
+        transaction
+            .execute_typed(
+                RECORD_MIGRATION,
+                &[(&migration.version, Type::INT4), (&migration.name, Type::TEXT), (&breaking, Type::BOOL)],
+            )
+            .await?;
+        applied.push(migration.name);
+    }
+    transaction.commit().await?;
+    Ok(applied)
+}
+
+pub(crate) async fn status(client: &Client) -> Result<MigrationStatus, Error> {
+    let found = found(client).await?;
+    Ok(MigrationStatus {
+        found: found.version,
+        known: newest(),
+        pending: MIGRATIONS.iter().filter(|one| one.version > found.version).map(|one| one.name).collect(),
+    })
+}
+
+/// Whether this build can work with the schema as it is.
+pub(crate) async fn check(client: &Client) -> Result<(), Error> {
+    let found = found(client).await?;
+    refuse_newer(&found)?;
+    if found.version < newest() {
+        return Err(Error::SchemaBehind { found: found.version, needed: newest() });
+    }
+    Ok(())
+}
+
+struct Found {
+    version: i32,
+    /// The newest step that this build does not know and that says it breaks such builds.
+    breaking: Option<i32>,
+}
+
+async fn found(client: &Client) -> Result<Found, Error> {
+    let there = query(client, HAS_MIGRATIONS, &[]).await?;
+    if !there[0].get::<_, bool>(0) {
+        return Ok(Found { version: 0, breaking: None });
+    }
+    let rows = query(client, SCHEMA_VERSION, &[(&newest(), Type::INT4)]).await?;
+    Ok(Found { version: rows[0].get(0), breaking: rows[0].get(1) })
+}
+
+fn refuse_newer(found: &Found) -> Result<(), Error> {
+    match found.breaking {
+        Some(_) => Err(Error::SchemaAhead { found: found.version, known: newest() }),
+        None => Ok(()),
+    }
+}
+
+fn newest() -> i32 {
+    MIGRATIONS.last().map_or(0, |migration| migration.version)
+}

@@ -1,0 +1,155 @@
+//! A bounded pool of connections to one database.
+
+use std::future::Future;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, QueueMode, RecyclingMethod, Runtime};
+use tokio::sync::OnceCell;
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::{Client, Config, NoTls};
+
+use super::session::Session;
+use super::tls::tls;
+use crate::error::{DatabaseError, Error};
+
+const PLAN_SETTINGS: &str = include_str!("../../sql/postgres/plan_settings.sql");
+const SERVER_ADDRESS: &str = include_str!("../../sql/postgres/server_address.sql");
+
+/// A connection attempt that takes longer fails.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// A statement that takes longer fails, and its connection is closed. The engine's statements take milliseconds; this limit
+/// is for a server that hangs or a row that stays locked.
+const STATEMENT_MAX: Duration = Duration::from_secs(30);
+/// The interval of TCP keepalives on an idle connection: a peer that vanished is noticed after about this long.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+
+/// Connections to one database, at most a given number of them.
+#[derive(Clone)]
+pub struct Pool {
+    pool: deadpool_postgres::Pool,
+    config: Arc<Config>,
+    direct: Arc<OnceCell<bool>>,
+    on_error: fn(&Error),
+}
+
+impl Pool {
+    /// Opens no connection yet: a database that is not reachable shows at the first statement.
+    pub fn new(url: &str, application: &str, size: usize) -> Result<Pool, Error> {
+        Pool::with_config(config(url, application)?, size, |_| {})
+    }
+
+    /// Calls `on_error` with every error of [`Pool::run`], to count it.
+    pub(crate) fn on_error(self, on_error: fn(&Error)) -> Pool {
+        Pool { on_error, ..self }
+    }
+
+    /// A pool of its own for the same database.
+    pub fn sibling(&self, size: usize) -> Result<Pool, Error> {
+        Pool::with_config((*self.config).clone(), size, self.on_error)
+    }
+
+    fn with_config(config: Config, size: usize, on_error: fn(&Error)) -> Result<Pool, Error> {
+        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let manager = match config.get_ssl_mode() {
+            SslMode::Require => Manager::from_config(config.clone(), tls()?, recycling),
+            _ => Manager::from_config(config.clone(), NoTls, recycling),
+        };
+        let config = Arc::new(config);
+        let direct = Arc::new(OnceCell::new());
+        let pool = deadpool_postgres::Pool::builder(manager)
+            .max_size(size)
+            // The most recently used connection has warm caches.
+            .queue_mode(QueueMode::Lifo)
+            .runtime(Runtime::Tokio1)
+            .wait_timeout(Some(STATEMENT_MAX))
+            .create_timeout(Some(CONNECT_MAX))
+            .post_create(set_up(config.clone(), direct.clone()))
+            .build()
+            .map_err(|error| Error::Url(error.to_string()))?;
+        Ok(Pool { pool, config, direct, on_error })
+    }
+
+    /// A connection, returned to the pool when it is dropped.
+    pub async fn get(&self) -> Result<Session, Error> {
+        let connection = self.pool.get().await?;
+        Ok(Session::new(connection, self.direct.get().copied().unwrap_or(false)))
+    }
+
+    /// Runs one engine step on a connection of its own. The connection of a step that takes too long is closed, so that
+    /// its late answer cannot reach the next step.
+    pub async fn run<T, F>(&self, step: impl FnOnce(Arc<Session>) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let session = Arc::new(self.get().await.inspect_err(self.on_error)?);
+        // A statement of its own: after a timeout the step's future, and its reference to the session, are dropped here.
+        let done = tokio::time::timeout(STATEMENT_MAX, step(session.clone())).await;
+        let done = done.unwrap_or_else(|_| {
+            if let Ok(session) = Arc::try_unwrap(session) {
+                session.close();
+            }
+            Err(no_answer())
+        });
+        done.inspect_err(self.on_error)
+    }
+
+    /// How many connections are in use, how many are idle, and how many callers wait for one.
+    pub fn usage(&self) -> (usize, usize, usize) {
+        let status = self.pool.status();
+        (status.size - status.available.min(status.size), status.available, status.waiting)
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+}
+
+/// Runs once per connection: finds out, with the first one, whether connections are direct, and sends direct ones their
+/// session settings.
+fn set_up(config: Arc<Config>, direct: Arc<OnceCell<bool>>) -> Hook {
+    Hook::async_fn(move |client, _| {
+        let (config, direct) = (config.clone(), direct.clone());
+        Box::pin(async move {
+            let direct =
+                direct.get_or_try_init(|| is_direct(&config, client)).await.map_err(HookError::Backend)?;
+            if *direct {
+                client.batch_execute(PLAN_SETTINGS).await.map_err(HookError::Backend)?;
+            }
+            Ok(())
+        })
+    })
+}
+
+fn no_answer() -> Error {
+    let seconds = STATEMENT_MAX.as_secs();
+    Error::Database(DatabaseError::Unreachable(format!("no answer for {seconds} s")))
+}
+
+/// Whether the server accepted the connection at the address that was dialled. Behind a pooler it did not, and a statement
+/// prepared now may meet another session, or another client's statement of the same name, the next time.
+async fn is_direct(config: &Config, client: &Client) -> Result<bool, tokio_postgres::Error> {
+    let [Host::Tcp(host)] = config.get_hosts() else { return Ok(false) };
+    let port = config.get_ports().first().copied().unwrap_or(5432);
+    let row = client.query_typed_one(SERVER_ADDRESS, &[]).await?;
+    let (address, server_port): (Option<String>, Option<i32>) = (row.get(0), row.get(1));
+    let Some(address) = address.and_then(|address| address.parse::<IpAddr>().ok()) else { return Ok(false) };
+    let dialled = tokio::net::lookup_host((host.as_str(), port)).await;
+    let dialled: Vec<IpAddr> =
+        dialled.map(|found| found.map(|socket| socket.ip()).collect()).unwrap_or_default();
+    Ok(server_port == Some(i32::from(port)) && dialled.contains(&address))
+}
+
+fn config(url: &str, application: &str) -> Result<Config, Error> {
+    let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
+        use std::error::Error as _;
+        let reason = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+        Error::Url(format!("{reason} (expected postgres://user@host:5432/database)"))
+    })?;
+    config.connect_timeout(CONNECT_MAX).keepalives(true).keepalives_idle(KEEPALIVE);
+    if config.get_application_name().is_none() {
+        config.application_name(application);
+    }
+    Ok(config)
+}

@@ -1,0 +1,58 @@
+//! For [sqlx](https://docs.rs/sqlx).
+
+use ::sqlx::{PgConnection, Row};
+
+use crate::engine::enqueue::{Columns, ENQUEUE, ENQUEUE_KEYED, Enqueued, Enqueuing, Inserted};
+use crate::engine::settle::{FINISH, done_state};
+use crate::error::Error;
+use crate::job::claim::Settled;
+use crate::job::new_job::NewJob;
+use crate::worker::context::Context;
+
+/// Enqueues in the transaction (`&mut *tx`). A duplicate key returns the live job and does not fail the transaction.
+pub async fn enqueue<T: Into<NewJob>>(
+    transaction: &mut PgConnection,
+    jobs: impl IntoIterator<Item = T>,
+) -> Result<Vec<Enqueued>, Error> {
+    let jobs: Vec<NewJob> = jobs.into_iter().map(Into::into).collect();
+    let mut enqueuing = Enqueuing::new(&jobs)?;
+    while let Some(columns) = enqueuing.next()? {
+        enqueuing.inserted(send(transaction, columns).await?);
+    }
+    Ok(enqueuing.finish())
+}
+
+/// Completes the handler's job in the transaction (`&mut *tx`). Then return `Ok(())`: if the transaction did not commit
+/// after all, the attempt counts as failed.
+pub async fn complete(transaction: &mut PgConnection, context: &Context) -> Result<Settled, Error> {
+    context.settled_by_handler();
+    let claim = context.claim();
+    let rows = ::sqlx::query(FINISH)
+        .bind(vec![claim.id])
+        .bind(vec![claim.fence])
+        .bind(vec![done_state(context.history())])
+        .bind(vec![None::<&str>])
+        .bind(vec![None::<&str>])
+        .bind(Vec::<i64>::new())
+        .persistent(false)
+        .fetch_all(transaction)
+        .await?;
+    Ok(if rows.is_empty() { Settled::Lost } else { Settled::Written })
+}
+
+async fn send(transaction: &mut PgConnection, columns: Columns<'_>) -> Result<Vec<Inserted>, Error> {
+    let keyed = columns.keyed();
+    let query = ::sqlx::query(if keyed { ENQUEUE_KEYED } else { ENQUEUE })
+        .bind(columns.kinds)
+        .bind(columns.payloads)
+        .bind(columns.queues)
+        .bind(columns.delays_ms)
+        .bind(columns.run_ats_us)
+        .bind(columns.priorities)
+        .bind(columns.max_attempts)
+        .bind(columns.timeouts_ms)
+        .bind(columns.metadata);
+    let query = if keyed { query.bind(columns.keys) } else { query };
+    let rows = query.persistent(false).fetch_all(transaction).await?;
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+}

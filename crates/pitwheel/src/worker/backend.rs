@@ -1,0 +1,24 @@
+//! How a handler reaches the engine: through the database, or through a server.
+
+use crate::client::Pitwheel;
+use crate::engine::enqueue::Enqueued;
+use crate::error::Error;
+use crate::job::new_job::NewJob;
+#[cfg(feature = "remote")]
+use crate::worker::remote::server::Server;
+
+pub(crate) enum Backend {
+    Database(Pitwheel),
+    #[cfg(feature = "remote")]
+    Server(Server),
+}
+
+impl Backend {
+    pub(crate) async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, Error> {
+        match self {
+            Backend::Database(pitwheel) => pitwheel.enqueue_many(jobs).await,
+            #[cfg(feature = "remote")]
+            Backend::Server(server) => server.enqueue(jobs).await,
+        }
+    }
+}

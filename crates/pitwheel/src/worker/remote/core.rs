@@ -1,0 +1,111 @@
+//! What the loops of a remote worker share.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use pitwheel_proto::v1;
+use pitwheel_proto::v1::worker_service_client::WorkerServiceClient;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::batcher::Batcher;
+use crate::error::Error;
+use crate::job::claim::Claim;
+use crate::job::limits::SETTLE_MAX;
+use crate::worker::backend::Backend;
+use crate::worker::context::Context;
+use crate::worker::handler::Handlers;
+use crate::worker::remote::message::claim_of;
+use crate::worker::remote::server::{Address, Client, Server};
+use crate::worker::stats::Counters;
+
+/// A report with fewer results waits a moment for more.
+const REPORT_ENOUGH: usize = 100;
+/// How long a call may take before it is given up and repeated.
+const CALL_MAX: Duration = Duration::from_secs(30);
+
+pub(crate) struct Remote {
+    server: Server,
+    pub(super) backend: Arc<Backend>,
+    pub(super) name: String,
+    pub(super) handlers: Handlers,
+    /// Ends when the worker must open no more streams: it shuts down, or is drained.
+    pub(super) stop: CancellationToken,
+    state: Mutex<State>,
+    /// Results that wait to be reported. Bounded by the slots, and progress by one note per slot and second.
+    pub(super) results: Batcher<v1::Result>,
+    /// Some results were reported.
+    pub(super) reported: Notify,
+    /// A stream was opened, and the interval of heartbeats is known.
+    pub(super) welcomed: Notify,
+    /// Ends when nothing more will be reported.
+    pub(super) closed: CancellationToken,
+    pub(super) counters: Counters,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    /// Open streams, and the token that ends each of them here.
+    pub(super) open: HashMap<i64, CancellationToken>,
+    /// Streams that ended while some of their jobs were not reported yet.
+    pub(super) ended: HashSet<i64>,
+    /// Jobs that run, or whose result was not answered yet.
+    pub(super) held: HashMap<Claim, Held>,
+    pub(super) heartbeat_every: Option<Duration>,
+    /// Why the worker cannot go on.
+    pub(super) problem: Option<Error>,
+}
+
+pub(super) struct Held {
+    /// The stream it came from.
+    pub(super) worker: i64,
+    pub(super) context: Context,
+    pub(super) task: AbortHandle,
+    /// Its result waits to be reported, or was reported.
+    pub(super) ended: bool,
+}
+
+impl Remote {
+    pub(crate) fn new(address: &Address, name: String, handlers: Handlers) -> Remote {
+        let server = Server::at(address);
+        Remote {
+            backend: Arc::new(Backend::Server(server.clone())),
+            server,
+            name,
+            handlers,
+            stop: CancellationToken::new(),
+            state: Mutex::default(),
+            results: Batcher::new(|_| 1, REPORT_ENOUGH, SETTLE_MAX),
+            reported: Notify::new(),
+            welcomed: Notify::new(),
+            closed: CancellationToken::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn client(&self) -> WorkerServiceClient<Client> {
+        self.server.workers()
+    }
+
+    /// Asks handlers to stop, because a cancel was requested.
+    pub(super) fn cancel(&self, claims: &[v1::Claim]) {
+        let state = self.state();
+        for claim in claims {
+            if let Some(held) = state.held.get(&claim_of(claim)) {
+                held.context.cancel(true);
+            }
+        }
+    }
+}
+
+pub(super) fn with_deadline<T>(message: T) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    request.set_timeout(CALL_MAX);
+    request
+}

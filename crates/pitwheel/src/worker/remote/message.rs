@@ -1,0 +1,106 @@
+//! The values of the library as messages of the gRPC contract, and back.
+
+use std::time::{Duration, SystemTime};
+
+use pitwheel_proto::v1;
+use pitwheel_proto::v1::result::Outcome as Message;
+
+use crate::job::claim::{Claim, Claimed};
+use crate::job::ending::{Cause, Outcome, Verdict};
+use crate::job::limits::ERROR_CHARS_MAX;
+use crate::job::new_job::{History, NewJob};
+use crate::postgres::Ctid;
+
+pub(super) fn new_job(job: &NewJob) -> v1::NewJob {
+    v1::NewJob {
+        kind: job.kind.clone(),
+        payload: job.payload.clone().unwrap_or_default(),
+        queue: job.queue.clone(),
+        run_at: job.run_at.map(prost_types::Timestamp::from),
+        delay: Some(job.delay).filter(|delay| !delay.is_zero()).and_then(|delay| delay.try_into().ok()),
+        priority: job.priority.into(),
+        max_attempts: Some(job.max_attempts),
+        timeout: job.timeout.and_then(|span| span.try_into().ok()),
+        key: job.key.clone(),
+        metadata: job.metadata.clone().and_then(Result::ok),
+    }
+}
+
+pub(super) fn result(claim: Claim, outcome: Message) -> v1::Result {
+    v1::Result { claim: Some(claim_message(claim)), outcome: Some(outcome) }
+}
+
+pub(super) fn claim_message(claim: Claim) -> v1::Claim {
+    v1::Claim { job_id: claim.id, fence: claim.fence }
+}
+
+pub(super) fn claim_of(message: &v1::Claim) -> Claim {
+    Claim { id: message.job_id, fence: message.fence }
+}
+
+pub(super) fn outcome(outcome: Outcome, history: History) -> Message {
+    match outcome {
+        Outcome::Verdict(Verdict::Complete) => {
+            Message::Complete(v1::Complete { result: None, forget: history == History::FailuresOnly })
+        }
+        Outcome::Verdict(Verdict::CompleteWith(json)) => {
+            Message::Complete(v1::Complete { result: Some(json), forget: false })
+        }
+        Outcome::Verdict(Verdict::Snooze(delay)) => Message::Snooze(v1::Snooze { delay: Some(span(delay)) }),
+        Outcome::Verdict(Verdict::Bury { reason }) => Message::Bury(v1::Bury { reason: cut(&reason) }),
+        Outcome::Verdict(Verdict::Retry { after, reason }) => Message::Fail(v1::Fail {
+            error: cut(&reason),
+            retry_after: Some(span(after)),
+            cause: v1::FailureCause::Error.into(),
+        }),
+        Outcome::Failed(failure) => {
+            let cause = match failure.cause {
+                Cause::Panic => v1::FailureCause::Panic,
+                Cause::Timeout => v1::FailureCause::Timeout,
+                Cause::Payload => v1::FailureCause::Payload,
+                Cause::Error | Cause::Crash => v1::FailureCause::Error,
+            };
+            Message::Fail(v1::Fail { error: cut(&failure.message), retry_after: None, cause: cause.into() })
+        }
+    }
+}
+
+pub(super) fn release(claim: Claim) -> v1::Result {
+    result(claim, Message::Release(v1::Release {}))
+}
+
+/// What is reported in the place of a result that the server refused.
+pub(super) fn refused(refused: &v1::Result, problem: &str) -> v1::Result {
+    let error = cut(&format!("its result was refused: {problem}"));
+    let fail = v1::Fail { error, retry_after: None, cause: v1::FailureCause::Error.into() };
+    v1::Result { claim: refused.claim, outcome: Some(Message::Fail(fail)) }
+}
+
+/// The server cuts errors too; this keeps the message small enough to be accepted.
+fn cut(text: &str) -> String {
+    text.chars().take(ERROR_CHARS_MAX).collect()
+}
+
+fn span(span: Duration) -> prost_types::Duration {
+    prost_types::Duration::try_from(span).unwrap_or(prost_types::Duration { seconds: i64::MAX, nanos: 0 })
+}
+
+/// An assignment as a claim of this worker. The server keeps what it needs to find the row again.
+pub(super) fn claimed(worker: i64, job: v1::Assignment) -> Claimed {
+    Claimed {
+        claim: Claim { id: job.job_id, fence: job.fence },
+        holder: worker,
+        ctid: Ctid::default(),
+        hold: 0,
+        attempt: job.attempt,
+        max_attempts: job.max_attempts,
+        timeout: job.timeout.and_then(|span| span.try_into().ok()),
+        run_at: SystemTime::UNIX_EPOCH,
+        priority: 0,
+        queue: job.queue.into(),
+        kind: job.kind.into(),
+        key: job.key,
+        payload: job.payload,
+        metadata: job.metadata,
+    }
+}

@@ -1,0 +1,107 @@
+//! Reporting results and progress.
+
+use std::time::Duration;
+
+use pitwheel_proto::v1;
+use tokio_util::sync::CancellationToken;
+use tonic::Code;
+
+use crate::engine::retry::RetryDelay;
+use crate::job::claim::Claim;
+use crate::worker::remote::core::{Remote, with_deadline};
+use crate::worker::remote::message::{claim_of, refused, result};
+
+/// How often progress is reported.
+const PROGRESS: Duration = Duration::from_secs(1);
+
+/// Reports results until there will be no more.
+pub(super) async fn report_results(remote: &Remote) {
+    while let Some(batch) = remote.results.next().await {
+        remote.report(batch).await;
+    }
+}
+
+/// Reports the progress of jobs, once a second.
+pub(super) async fn report_progress(remote: &Remote) {
+    loop {
+        tokio::time::sleep(PROGRESS).await;
+        let notes: Vec<v1::Result> = remote
+            .state()
+            .held
+            .iter()
+            .filter(|(_, held)| !held.ended && !held.context.was_settled_by_handler())
+            .filter_map(|(claim, held)| {
+                let (fraction, note) = held.context.take_progress()?;
+                Some(result(*claim, v1::result::Outcome::Progress(v1::Progress { fraction, note })))
+            })
+            .collect();
+        let _ = remote.results.push(notes);
+    }
+}
+
+impl Remote {
+    /// The attempt ended like this, unless it was released already.
+    pub(super) fn end(&self, claim: Claim, result: v1::Result) {
+        let mut state = self.state();
+        let Some(held) = state.held.get_mut(&claim).filter(|held| !held.ended) else { return };
+        held.ended = true;
+        drop(state);
+        let _ = self.results.push([result]);
+    }
+
+    /// Reports until the server answers. A batch that the server refuses is bisected until the result that it refuses stands
+    /// alone; that one is reported as failed instead.
+    async fn report(&self, batch: Vec<v1::Result>) {
+        let mut parts = vec![batch];
+        let mut retry_delay = RetryDelay::default();
+        let never = CancellationToken::new();
+        while let Some(mut part) = parts.pop() {
+            let request = with_deadline(v1::ReportResultRequest { results: part.clone() });
+            match self.client().report_result(request).await {
+                Ok(response) => {
+                    retry_delay.reset();
+                    self.reported(&part, &response.into_inner().written);
+                }
+                Err(status) if status.code() == Code::InvalidArgument && part.len() > 1 => {
+                    let rest = part.split_off(part.len() / 2);
+                    parts.extend([part, rest]);
+                }
+                Err(status) => {
+                    tracing::warn!(
+                        error = %status.message(), worker = self.name, results = part.len(),
+                        "cannot report, will try again"
+                    );
+                    retry_delay.wait(&never).await;
+                    if status.code() == Code::InvalidArgument {
+                        part.iter_mut().for_each(|result| *result = refused(result, status.message()));
+                    }
+                    parts.push(part);
+                }
+            }
+        }
+    }
+
+    fn reported(&self, batch: &[v1::Result], written: &[i32]) {
+        let mut state = self.state();
+        for (result, written) in batch.iter().zip(written) {
+            let Some(claim) = result.claim.as_ref().map(claim_of) else { continue };
+            if matches!(result.outcome, Some(v1::result::Outcome::Progress(_))) {
+                continue;
+            }
+            let Some(held) = state.held.remove(&claim) else { continue };
+            if *written == i32::from(v1::Written::Yes) || held.context.was_settled_by_handler() {
+                self.counters.settled(1);
+            } else {
+                self.counters.lost(1);
+                tracing::warn!(
+                    job.id = claim.id,
+                    job.fence = claim.fence,
+                    worker = self.name,
+                    "lost: the job was given to another worker while it ran here, or the report was repeated"
+                );
+            }
+        }
+        drop(state);
+        self.reported.notify_one();
+    }
+}

@@ -1,0 +1,112 @@
+//! Running a remote worker from its start to its end.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::Error;
+use crate::job::claim::{Claim, QueueSlots};
+use crate::worker::remote::core::Remote;
+use crate::worker::remote::message::release;
+use crate::worker::remote::report::{report_progress, report_results};
+use crate::worker::remote::{heartbeat, stream};
+use crate::worker::stats::Stats;
+
+/// How long a worker that ends tries to report its last results, then to sign off. What it cannot report is released when its
+/// leases expire.
+const LAST_REPORTS: Duration = Duration::from_secs(10);
+const LAST_HEARTBEAT: Duration = Duration::from_secs(5);
+
+impl Remote {
+    /// Works until `shutdown` ends, like a worker at the database.
+    pub(crate) async fn run(
+        self,
+        queues: &[QueueSlots],
+        grace: Duration,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<Stats, Error> {
+        let remote = Arc::new(self);
+        let shut = CancellationToken::new();
+        let work = async {
+            join_all(queues.iter().map(|queue| stream::keep_open(&remote, queue))).await;
+            remote.finish_within(grace, &shut).await;
+            remote.results.close();
+            remote.closed.cancel();
+        };
+        let loops = async {
+            tokio::select! {
+                () = heartbeat::run(&remote) => {}
+                () = report_progress(&remote) => {}
+                () = async { tokio::join!(work, report_to_the_end(&remote)); } => {}
+            }
+        };
+        let shutdown = async {
+            shutdown.await;
+            shut.cancel();
+            remote.stop.cancel();
+        };
+        tokio::join!(loops, async {
+            tokio::select! {
+                () = shutdown => {}
+                () = remote.closed.cancelled() => {}
+            }
+        });
+        if let Some(problem) = remote.state().problem.take() {
+            return Err(problem);
+        }
+        // Nothing runs here any more: the server need not wait for the leases to expire.
+        if !matches!(tokio::time::timeout(LAST_HEARTBEAT, remote.heartbeat()).await, Ok(Ok(()))) {
+            tracing::warn!(worker = remote.name, "could not sign off; the leases will expire");
+        }
+        Ok(remote.counters.stats())
+    }
+
+    /// Waits until everything is reported, but after the shutdown no longer than the grace time; then stops what is left and
+    /// releases it.
+    async fn finish_within(&self, grace: Duration, shutdown: &CancellationToken) {
+        let idle = async {
+            while !self.state().held.is_empty() {
+                self.reported.notified().await;
+            }
+        };
+        tokio::select! {
+            () = idle => return,
+            () = async { shutdown.cancelled().await; tokio::time::sleep(grace).await } => {}
+        }
+        let mut state = self.state();
+        let left: Vec<Claim> = state
+            .held
+            .iter_mut()
+            .filter(|(_, held)| !held.ended)
+            .map(|(claim, held)| {
+                held.task.abort();
+                held.ended = true;
+                *claim
+            })
+            .collect();
+        drop(state);
+        tracing::warn!(
+            worker = self.name,
+            jobs = left.len(),
+            "releasing jobs that did not finish in the grace time"
+        );
+        let _ = self.results.push(left.into_iter().map(release));
+    }
+}
+
+/// Two loops, so that one report is prepared while the other waits for its answer.
+async fn report_to_the_end(remote: &Remote) {
+    let late = async {
+        remote.closed.cancelled().await;
+        tokio::time::sleep(LAST_REPORTS).await;
+    };
+    tokio::select! {
+        _ = async { tokio::join!(report_results(remote), report_results(remote)) } => {}
+        () = late => {
+            tracing::warn!(worker = remote.name, "no server accepts the last reports: their jobs will run again");
+        }
+    }
+}

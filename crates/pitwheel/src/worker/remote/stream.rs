@@ -1,0 +1,132 @@
+//! The streams on which jobs arrive, one per queue.
+
+use std::sync::Arc;
+
+use pitwheel_proto::v1;
+use pitwheel_proto::v1::stream_jobs_response::Event;
+use tokio_util::sync::CancellationToken;
+use tonic::Code;
+
+use crate::engine::retry::RetryDelay;
+use crate::error::Error;
+use crate::job::claim::QueueSlots;
+use crate::job::ending::unless_committed;
+use crate::worker::context::Context;
+use crate::worker::handler::Handler;
+use crate::worker::remote::core::{Held, Remote};
+use crate::worker::remote::message::{claimed, outcome, release, result};
+
+/// Keeps a stream for one queue open until the worker stops.
+pub(super) async fn keep_open(remote: &Arc<Remote>, queue: &QueueSlots) {
+    let mut retry_delay = RetryDelay::default();
+    while !remote.stop.is_cancelled() {
+        let ended = tokio::select! {
+            ended = stream(remote, queue, &mut retry_delay) => ended,
+            () = remote.stop.cancelled() => break,
+        };
+        if let Err(status) = ended {
+            if is_permanent(remote, &status) {
+                return give_up(remote, &status);
+            }
+            tracing::warn!(
+                error = %status.message(), worker = remote.name, queue = queue.queue,
+                "the stream ended, will open another"
+            );
+        }
+        retry_delay.wait(&remote.stop).await;
+    }
+}
+
+/// A first stream that is refused with one of these codes will be refused every time.
+fn is_permanent(remote: &Remote, status: &tonic::Status) -> bool {
+    let codes = [Code::InvalidArgument, Code::PermissionDenied, Code::Unauthenticated];
+    codes.contains(&status.code()) && remote.state().heartbeat_every.is_none()
+}
+
+fn give_up(remote: &Remote, status: &tonic::Status) {
+    let problem = Error::Invalid(format!("the server refuses this worker: {}", status.message()));
+    remote.state().problem.get_or_insert(problem);
+    remote.stop.cancel();
+}
+
+/// Marks a stream as ended, however it ended.
+struct Opened<'a> {
+    remote: &'a Remote,
+    worker: i64,
+}
+
+impl Drop for Opened<'_> {
+    fn drop(&mut self) {
+        let mut state = self.remote.state();
+        state.open.remove(&self.worker);
+        state.ended.insert(self.worker);
+    }
+}
+
+async fn stream(
+    remote: &Arc<Remote>,
+    queue: &QueueSlots,
+    retry_delay: &mut RetryDelay,
+) -> Result<(), tonic::Status> {
+    let request = v1::StreamJobsRequest {
+        worker: remote.name.clone(),
+        queues: vec![queue.queue.clone()],
+        kinds: remote.handlers.kinds(),
+        slots: u32::try_from(queue.slots).unwrap_or(u32::MAX),
+    };
+    let mut messages = remote.client().stream_jobs(request).await?.into_inner();
+    let Some(v1::StreamJobsResponse { event: Some(Event::Welcome(welcome)) }) = messages.message().await?
+    else {
+        return Err(tonic::Status::internal("the first message of the stream was not a welcome"));
+    };
+    retry_delay.reset();
+    let worker = welcome.worker_id;
+    let declared_dead = CancellationToken::new();
+    {
+        let mut state = remote.state();
+        state.open.insert(worker, declared_dead.clone());
+        state.heartbeat_every = welcome.heartbeat_every.and_then(|span| span.try_into().ok());
+    }
+    remote.welcomed.notify_one();
+    let _opened = Opened { remote, worker };
+    loop {
+        let message = tokio::select! {
+            message = messages.message() => message?,
+            () = declared_dead.cancelled() => return Ok(()),
+        };
+        let Some(message) = message else { return Ok(()) };
+        match message.event {
+            Some(Event::Assignments(assignments)) => start(remote, worker, assignments.jobs),
+            Some(Event::Cancels(cancels)) => remote.cancel(&cancels.claims),
+            // An event of a later version.
+            Some(Event::Welcome(_)) | None => {}
+        }
+    }
+}
+
+fn start(remote: &Arc<Remote>, worker: i64, jobs: Vec<v1::Assignment>) {
+    remote.counters.started(jobs.len());
+    let mut state = remote.state();
+    for job in jobs {
+        let job = claimed(worker, job);
+        let claim = job.claim;
+        let (handler, history) = remote.handlers.get(&job.kind);
+        let context = Context::new(remote.backend.clone(), job, history);
+        let task = tokio::spawn(run_one(remote.clone(), handler, context.clone())).abort_handle();
+        state.held.insert(claim, Held { worker, context, task, ended: false });
+    }
+}
+
+/// One attempt, from the start of its handler until its result waits to be reported.
+async fn run_one(remote: Arc<Remote>, handler: Option<Arc<Handler>>, context: Context) {
+    let claim = context.claim();
+    let ended = match handler {
+        Some(handler) => {
+            let ended = handler.run(&context).await;
+            let ended = unless_committed(context.was_settled_by_handler(), ended);
+            result(claim, outcome(ended, context.history()))
+        }
+        None => release(claim),
+    };
+    remote.end(claim, ended);
+}
