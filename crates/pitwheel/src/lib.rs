@@ -52,7 +52,7 @@ pub use engine::enqueue::Enqueued;
 pub use engine::token::Role;
 pub use error::{DatabaseError, Error};
 pub use job::claim::{Claim, Settled};
-pub use job::ending::Verdict;
+pub use job::ending::{Completion, Verdict};
 pub use job::new_job::{History, Job, NewJob};
 pub use job::payload::PayloadError;
 pub use job::state::State;

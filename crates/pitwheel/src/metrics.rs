@@ -70,36 +70,19 @@ fn on() -> bool {
     ON.load(Ordering::Relaxed)
 }
 
-/// The ways an attempt ends, as people count them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
-    Completed,
-    Failed,
-    Dead,
-    Cancelled,
-    Snoozed,
-    Released,
-}
+/// How attempts end, as they are counted.
+const OUTCOMES: [&str; 6] = ["completed", "failed", "dead", "cancelled", "snoozed", "released"];
+const FAILED: usize = 1;
 
-impl Outcome {
-    const ALL: [(Outcome, &'static str); 6] = [
-        (Outcome::Completed, "completed"),
-        (Outcome::Failed, "failed"),
-        (Outcome::Dead, "dead"),
-        (Outcome::Cancelled, "cancelled"),
-        (Outcome::Snoozed, "snoozed"),
-        (Outcome::Released, "released"),
-    ];
-
-    fn of(ending: &Ending) -> Outcome {
-        match ending {
-            Ending::Done { .. } | Ending::Finished { state: "done", .. } => Outcome::Completed,
-            Ending::Finished { state: "cancelled", .. } => Outcome::Cancelled,
-            Ending::Finished { .. } => Outcome::Dead,
-            Ending::Back { uncharged: false, .. } => Outcome::Failed,
-            Ending::Back { delay, .. } if delay.is_zero() => Outcome::Released,
-            Ending::Back { .. } => Outcome::Snoozed,
-        }
+/// The index of the ending among [`OUTCOMES`].
+fn outcome(ending: &Ending) -> usize {
+    match ending {
+        Ending::Done { .. } => 0,
+        Ending::Retry { .. } => FAILED,
+        Ending::Dead { .. } => 2,
+        Ending::Cancelled { .. } => 3,
+        Ending::Snooze { .. } => 4,
+        Ending::Release | Ending::Crash { .. } => 5,
     }
 }
 
@@ -110,14 +93,14 @@ struct Series {
     claimed: Counter,
     retries: Counter,
     wait: Histogram,
-    ended: [(Counter, Histogram); Outcome::ALL.len()],
+    ended: [(Counter, Histogram); OUTCOMES.len()],
 }
 
 impl Series {
     fn new(queue: &str, kind: &str) -> Series {
         let (queue, kind) = (queue.to_owned(), kind.to_owned());
         let count = |name: &'static str| counter!(name, "queue" => queue.clone(), "kind" => kind.clone());
-        let ended = Outcome::ALL.map(|(_, outcome)| {
+        let ended = OUTCOMES.map(|outcome| {
             (
                 counter!(FINISHED, "queue" => queue.clone(), "kind" => kind.clone(), "outcome" => outcome),
                 histogram!(DURATION, "queue" => queue.clone(), "kind" => kind.clone(), "outcome" => outcome),
@@ -197,11 +180,11 @@ pub fn ended(queue: &str, kind: &str, ending: &Ending, took: Duration) {
     if !on() {
         return;
     }
-    let (series, outcome) = (series(queue, kind), Outcome::of(ending));
-    let (counter, histogram) = &series.ended[outcome as usize];
+    let (series, outcome) = (series(queue, kind), outcome(ending));
+    let (counter, histogram) = &series.ended[outcome];
     counter.increment(1);
     histogram.record(took);
-    if outcome == Outcome::Failed {
+    if outcome == FAILED {
         series.retries.increment(1);
     }
 }

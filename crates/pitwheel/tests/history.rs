@@ -45,11 +45,8 @@ async fn a_dead_job_lives_again_with_its_id_its_errors_and_its_fence() -> Result
     let db = TestDb::new().await?;
     db.job().key("k").attempts(2, 3).insert().await?;
     let job = db.claim_one().await?;
-    let dead = pitwheel::engine::Ending::Finished {
-        state: "dead",
-        error: Some(r#"{"cause": "error", "message": "no", "attempt": 3, "worker": "w"}"#.to_owned()),
-        result: None,
-    };
+    let error = r#"{"cause": "error", "message": "no", "attempt": 3, "worker": "w"}"#;
+    let dead = pitwheel::engine::Ending::dead(error.to_owned());
     assert_eq!(db.settle(&job, dead).await?, pitwheel::Settled::Written);
     assert!(matches!(db.pitwheel().cancel(job.claim.id).await, Err(Error::NotFound(..))));
 

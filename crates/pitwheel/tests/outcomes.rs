@@ -125,7 +125,7 @@ async fn a_snooze_costs_no_attempt() -> Result<()> {
     let runs = Arc::new(AtomicUsize::new(0));
     let handler = move |_: Work, _: Context| {
         let run = runs.fetch_add(1, Ordering::Relaxed);
-        async move { Ok(if run < 9 { Verdict::Snooze(Duration::ZERO) } else { Verdict::Complete }) }
+        async move { Ok(if run < 9 { Verdict::Snooze(Duration::ZERO) } else { Verdict::complete().into() }) }
     };
     let job = run_until(&db, (&Work { n: 1 }).into(), handler, is_finished).await?;
     assert_eq!((job.summary.state, job.summary.attempt, job.fence), (State::Done, 1, 10));
@@ -158,6 +158,7 @@ async fn a_result_is_kept() -> Result<()> {
     let db = TestDb::new().await?;
     let handler = async |_: Work, _: Context| {
         Verdict::complete_with(&serde_json::json!({"rows": 18_446_744_073_709_551_615_u64}))
+            .map(Verdict::from)
             .map_err(|e| e.to_string())
     };
     let job = run_until(&db, (&Work { n: 1 }).into(), handler, is_finished).await?;

@@ -147,7 +147,7 @@ fn with_handlers(worker: Worker) -> Worker {
             let again = leases_extended.swap(true, Ordering::Relaxed);
             async move {
                 Ok::<_, &str>(if again {
-                    Verdict::Complete
+                    Verdict::complete().into()
                 } else {
                     Verdict::Snooze(Duration::from_millis(20))
                 })
@@ -155,7 +155,7 @@ fn with_handlers(worker: Worker) -> Worker {
         })
         .handle(async |_: Shaky, context: Context| {
             Ok::<_, &str>(if context.attempt() > 1 {
-                Verdict::Complete
+                Verdict::complete().into()
             } else {
                 Verdict::retry_after(Duration::from_millis(20), "not yet")
             })

@@ -152,7 +152,7 @@ async fn a_released_job_keeps_its_attempts_and_gets_a_fresh_time() -> Result<()>
     let db = TestDb::new().await?;
     db.job().insert().await?;
     let job = db.claim_one().await?;
-    assert_eq!(db.settle(&job, Ending::released()).await?, Settled::Written);
+    assert_eq!(db.settle(&job, Ending::Release).await?, Settled::Written);
     let fresh = "select count(*) from pitwheel.job where run_at > enqueued_at and attempt = 0 and fence = 1 and holder is null";
     assert_eq!(db.count(fresh).await?, 1);
     Ok(())

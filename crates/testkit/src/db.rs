@@ -106,18 +106,18 @@ impl TestDb {
 
     /// Settles the job as done, and remembers it.
     pub async fn complete(&self, job: &Claimed) -> Result<Settled> {
-        self.settle(job, Ending::done(History::All, Some(job.ctid), None)).await
+        self.settle(job, Ending::done(History::All, Some(job.ctid))).await
     }
 
     /// Settles the job as failed: it waits again after the delay.
     pub async fn retry(&self, job: &Claimed, delay: Duration) -> Result<Settled> {
-        let ending = Ending::Back { delay, uncharged: false, crashed: false, error: Some(FAILED.to_owned()) };
+        let ending = Ending::Retry { delay, error: FAILED.to_owned() };
         self.settle(job, ending).await
     }
 
     /// Gives the job back as if it had never been claimed.
     pub async fn release(&self, job: &Claimed) -> Result<Settled> {
-        self.settle(job, Ending::released()).await
+        self.settle(job, Ending::Release).await
     }
 
     /// Ends the claim in the given way.

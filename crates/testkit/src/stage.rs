@@ -47,17 +47,18 @@ impl Stage {
 
     /// Settles as done; says `written` or `lost`.
     pub async fn complete(&self, claim: Claim) -> Result<String> {
-        self.settle(claim, Ending::done(History::All, self.ctid, None)).await
+        self.settle(claim, Ending::done(History::All, self.ctid)).await
+    }
+
+    /// Settles as done, with one follower of the kind `test`; says `written` or `lost`.
+    pub async fn complete_then(&self, claim: Claim) -> Result<String> {
+        let then = vec![NewJob::raw("test", "{}")];
+        self.settle(claim, Ending::Done { history: History::All, ctid: None, result: None, then }).await
     }
 
     /// Settles as failed, to be tried again at once; says `written` or `lost`.
     pub async fn retry(&self, claim: Claim) -> Result<String> {
-        let ending = Ending::Back {
-            delay: std::time::Duration::ZERO,
-            uncharged: false,
-            crashed: false,
-            error: Some(FAILED.to_owned()),
-        };
+        let ending = Ending::Retry { delay: std::time::Duration::ZERO, error: FAILED.to_owned() };
         self.settle(claim, ending).await
     }
 

@@ -1,6 +1,8 @@
--- finish.sql: the claimed jobs are done, dead or cancelled, and move to the history; without a state they leave none. Holds
--- that were emptied before go too.
--- Rows not returned: that claim no longer holds the job (swept, claimed again, or settled before).
+-- finish.sql: the claimed jobs are done, dead or cancelled; their followers are enqueued. With a state a job moves to the
+-- history, without one it leaves no row there. Holds that were emptied before are deleted.
+-- Rows not returned: that claim no longer holds the job (swept, claimed again, or settled before), and none of its followers
+-- exist. A follower whose key a live job of its kind has is not added. The sort makes every delete come before the first
+-- insert, so a follower may have the key of the job that it follows. Uses job_pkey and job_key.
 with emptied as (
     delete from pitwheel.hold
     where hold.id = any($6::bigint[])
@@ -16,7 +18,7 @@ gone as (
         job.queue, job.kind, job.payload, job.holder, job.claimed_at, job.timeout_ms, job.key, job.metadata, job.note,
         job.errors, ended.state, ended.error, ended.result
 ),
-remembered as (
+kept as (
     insert into pitwheel.job_history (
         id, finished_at, run_at, enqueued_at, fence, attempt, max_attempts, priority, crashes, state, queue, kind, payload,
         worker, claimed_at, timeout_ms, key, metadata, note, errors, result
@@ -27,5 +29,25 @@ remembered as (
         gone.result::json
     from gone
     where gone.state is not null
+),
+followers as (
+    insert into pitwheel.job (
+        kind, payload, queue, run_at, enqueued_at, priority, max_attempts, timeout_ms, metadata, key
+    )
+    select follower.kind, follower.payload::json, follower.queue,
+        greatest(
+            timestamptz 'epoch' + follower.run_at_us * interval '1 microsecond',
+            clock_timestamp() + follower.delay_ms * interval '1 millisecond'
+        ),
+        clock_timestamp(), follower.priority, follower.max_attempts, follower.timeout_ms, follower.metadata::json,
+        follower.key
+    from gone
+    join unnest($7::bigint[], $8::bigint[], $9::text[], $10::text[], $11::text[], $12::bigint[], $13::bigint[],
+        $14::smallint[], $15::int[], $16::bigint[], $17::text[], $18::text[]) with ordinality
+        as follower(job_id, fence, kind, payload, queue, delay_ms, run_at_us, priority, max_attempts, timeout_ms,
+            metadata, key, n)
+        on follower.job_id = gone.id and follower.fence = gone.fence
+    order by follower.kind, follower.key, follower.n
+    on conflict (kind, key) where key is not null do nothing
 )
 select gone.id, gone.fence from gone

@@ -12,7 +12,7 @@ use crate::engine::enqueue::unsigned;
 use crate::engine::settle::settle;
 use crate::error::Error;
 use crate::job::claim::{Claim, Claimed, QueueSlots};
-use crate::job::ending::{Ending, Settlement};
+use crate::job::ending::Settlement;
 use crate::postgres::{Params, Sql, query};
 
 const CLAIM: &str = include_str!("../../sql/engine/claim.sql");
@@ -118,7 +118,7 @@ pub async fn release_unknown(client: &impl Sql, worker: i64, known_holds: &[i64]
     }
     let held = rows.iter().filter_map(|row| {
         let id: Option<i64> = row.get("id");
-        id.map(|id| Settlement { claim: Claim { id, fence: row.get("fence") }, ending: Ending::released() })
+        id.map(|id| Settlement::release(Claim { id, fence: row.get("fence") }))
     });
     let batch: Vec<Settlement> = held.collect();
     Ok(settle(client, &batch, &holds).await?.len())

@@ -40,7 +40,7 @@ pub(crate) struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    fn push(&mut self, job: &'a NewJob) {
+    pub(crate) fn push(&mut self, job: &'a NewJob) {
         self.kinds.push(&job.kind);
         self.payloads.push(job.payload.as_deref().unwrap_or_default());
         self.queues.push(&job.queue);

@@ -34,11 +34,13 @@ pub use self::lease::{
 };
 pub use self::maintenance::{RENEWALS, maintain};
 pub use self::retry::RetryDelay;
-pub use self::settle::settle;
+pub use self::settle::{settle, written_followers};
 pub use self::sweep::{Swept, settle_abandoned, sweep};
 pub use self::token::{TokenHash, hash, token_hashes};
 pub use crate::job::claim::{Claimed, QueueSlots};
-pub use crate::job::ending::{Attempt, Cause, Ending, Failure, Outcome, Settlement, decide};
+pub use crate::job::ending::{
+    Attempt, Cause, Completion, Ending, Failure, Outcome, Settlement, decide, error_entry,
+};
 pub use crate::job::limits;
 pub use crate::job::new_job::check_name;
 pub use crate::postgres::{Ctid, MIGRATION_LOCK, MIGRATIONS, Pool, Session, Sql};

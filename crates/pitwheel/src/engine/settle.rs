@@ -1,12 +1,12 @@
-//! Ending an attempt: fenced, in batches.
+//! Writing the endings of attempts: fenced, in batches, together with what follows from them.
 
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
-use crate::engine::enqueue::millis;
+use crate::engine::enqueue::{Columns, millis};
 use crate::error::Error;
 use crate::job::claim::{Claim, Settled};
 use crate::job::ending::{Ending, Settlement};
-use crate::job::new_job::History;
+use crate::job::new_job::{History, NewJob};
 use crate::postgres::{Ctid, Params, Sql};
 
 const COMPLETE: &str = include_str!("../../sql/engine/complete.sql");
@@ -15,9 +15,9 @@ pub(crate) const FINISH: &str = include_str!("../../sql/engine/finish.sql");
 const PUT_BACK: &str = include_str!("../../sql/engine/put_back.sql");
 const DROP_HOLDS: &str = include_str!("../../sql/engine/drop_holds.sql");
 
-/// Writes a batch of endings, and forgets the holds that are empty with them. One answer for each, in order.
+/// Writes a batch of endings, and deletes the given empty holds. Returns one result for each ending, in order.
 ///
-/// Repeating it after an error is safe: what was written the first time is then `Lost`.
+/// Safe to repeat after an error: what was written the first time is then `Lost`.
 pub async fn settle(client: &impl Sql, batch: &[Settlement], holds: &[i64]) -> Result<Vec<Settled>, Error> {
     // Sorted by id: batches that lock rows in one order cannot deadlock.
     let mut order: Vec<usize> = (0..batch.len()).collect();
@@ -26,23 +26,27 @@ pub async fn settle(client: &impl Sql, batch: &[Settlement], holds: &[i64]) -> R
     let mut holds = holds;
     let (mut done, mut forgotten, mut finished, mut back) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for at in order {
-        match batch[at].ending {
-            Ending::Done { ctid: None, .. } | Ending::Finished { .. } => finished.push(at),
-            Ending::Done { history: History::All, .. } => done.push(at),
-            Ending::Done { history: History::FailuresOnly, .. } => forgotten.push(at),
-            Ending::Back { .. } => back.push(at),
+        match &batch[at].ending {
+            Ending::Done { ctid: Some(_), result: None, then, history } if then.is_empty() => match history {
+                History::All => done.push(at),
+                History::FailuresOnly => forgotten.push(at),
+            },
+            Ending::Done { .. } | Ending::Dead { .. } | Ending::Cancelled { .. } => finished.push(at),
+            Ending::Retry { .. } | Ending::Snooze { .. } | Ending::Release | Ending::Crash { .. } => {
+                back.push(at);
+            }
         }
     }
     for (statement, which) in [(DONE, done), (COMPLETE, forgotten)] {
         if !which.is_empty() {
             complete(client, statement, batch, &which, std::mem::take(&mut holds), &mut written).await?;
         }
-        // The row has moved since, with a note or a wish to cancel it; or the claim is lost.
+        // The row has moved since the claim (progress, or a cancel request), or the claim is lost.
         finished.extend(which.iter().filter(|&&at| written[at] == Settled::Lost));
     }
     if !back.is_empty() {
         put_back(client, batch, &back, &mut written).await?;
-        // Somebody asked to cancel it; or the claim is lost.
+        // A cancel was requested, or the claim is lost.
         finished.extend(back.iter().filter(|&&at| written[at] == Settled::Lost));
     }
     if !finished.is_empty() {
@@ -53,6 +57,15 @@ pub async fn settle(client: &impl Sql, batch: &[Settlement], holds: &[i64]) -> R
         client.rows(DROP_HOLDS, &[(&holds, Type::INT8_ARRAY)]).await?;
     }
     Ok(written)
+}
+
+/// The followers that exist now, because the endings that they follow from were written.
+pub fn written_followers<'a>(
+    batch: &'a [Settlement],
+    settled: &'a [Settled],
+) -> impl Iterator<Item = &'a NewJob> {
+    let written = batch.iter().zip(settled).filter(|(_, settled)| **settled == Settled::Written);
+    written.flat_map(|(settlement, _)| settlement.ending.then())
 }
 
 /// Completes jobs whose rows are where they were when they were claimed.
@@ -82,6 +95,72 @@ async fn complete(
     Ok(())
 }
 
+/// The parameters of finish.sql, as columns.
+#[derive(Default)]
+pub(crate) struct Finish<'a> {
+    pub(crate) ids: Vec<i64>,
+    pub(crate) fences: Vec<i64>,
+    pub(crate) states: Vec<Option<&'static str>>,
+    pub(crate) errors: Vec<Option<&'a str>>,
+    pub(crate) results: Vec<Option<&'a str>>,
+    pub(crate) emptied: &'a [i64],
+    /// The job and the fence that each follower follows.
+    pub(crate) follower_ids: Vec<i64>,
+    pub(crate) follower_fences: Vec<i64>,
+    pub(crate) followers: Columns<'a>,
+}
+
+impl<'a> Finish<'a> {
+    pub(crate) fn push(&mut self, claim: Claim, ending: &'a Ending) {
+        let (state, error, result) = match ending {
+            Ending::Done { history, result, .. } => {
+                let state = if result.is_some() || *history == History::All { Some("done") } else { None };
+                (state, None, result.as_deref())
+            }
+            Ending::Dead { error, .. } => (Some("dead"), Some(error), None),
+            Ending::Cancelled { error, .. } => (Some("cancelled"), error.as_ref(), None),
+            // It was not put back, because a cancel was requested.
+            Ending::Retry { error, .. } | Ending::Crash { error } => (Some("cancelled"), Some(error), None),
+            Ending::Snooze { .. } | Ending::Release => (Some("cancelled"), None, None),
+        };
+        self.ids.push(claim.id);
+        self.fences.push(claim.fence);
+        self.states.push(state);
+        self.errors.push(error.map(String::as_str));
+        self.results.push(result);
+        for follower in ending.then() {
+            self.follower_ids.push(claim.id);
+            self.follower_fences.push(claim.fence);
+            self.followers.push(follower);
+        }
+    }
+
+    /// The parameters in the order of the statement, each with its type.
+    pub(crate) fn params(&self) -> [(&(dyn ToSql + Sync), Type); 18] {
+        let followers = &self.followers;
+        [
+            (&self.ids, Type::INT8_ARRAY),
+            (&self.fences, Type::INT8_ARRAY),
+            (&self.states, Type::TEXT_ARRAY),
+            (&self.errors, Type::TEXT_ARRAY),
+            (&self.results, Type::TEXT_ARRAY),
+            (&self.emptied, Type::INT8_ARRAY),
+            (&self.follower_ids, Type::INT8_ARRAY),
+            (&self.follower_fences, Type::INT8_ARRAY),
+            (&followers.kinds, Type::TEXT_ARRAY),
+            (&followers.payloads, Type::TEXT_ARRAY),
+            (&followers.queues, Type::TEXT_ARRAY),
+            (&followers.delays_ms, Type::INT8_ARRAY),
+            (&followers.run_ats_us, Type::INT8_ARRAY),
+            (&followers.priorities, Type::INT2_ARRAY),
+            (&followers.max_attempts, Type::INT4_ARRAY),
+            (&followers.timeouts_ms, Type::INT8_ARRAY),
+            (&followers.metadata, Type::TEXT_ARRAY),
+            (&followers.keys, Type::TEXT_ARRAY),
+        ]
+    }
+}
+
 async fn finish(
     client: &impl Sql,
     batch: &[Settlement],
@@ -89,38 +168,10 @@ async fn finish(
     emptied: &[i64],
     written: &mut [Settled],
 ) -> Result<(), Error> {
-    let (ids, fences) = claims(batch, which);
-    let mut states = Vec::with_capacity(which.len());
-    let mut errors = Vec::with_capacity(which.len());
-    let mut results = Vec::with_capacity(which.len());
-    for &at in which {
-        let (state, error, result) = match &batch[at].ending {
-            Ending::Done { history, .. } => (done_state(*history), &None, &None),
-            Ending::Finished { state, error, result } => (Some(*state), error, result),
-            Ending::Back { error, .. } => (Some("cancelled"), error, &None),
-        };
-        states.push(state);
-        errors.push(error.as_deref());
-        results.push(result.as_deref());
-    }
-    let params: Params = &[
-        (&ids, Type::INT8_ARRAY),
-        (&fences, Type::INT8_ARRAY),
-        (&states, Type::TEXT_ARRAY),
-        (&errors, Type::TEXT_ARRAY),
-        (&results, Type::TEXT_ARRAY),
-        (&emptied, Type::INT8_ARRAY),
-    ];
-    mark(&client.rows(FINISH, params).await?, batch, which, written);
+    let mut columns = Finish { emptied, ..Finish::default() };
+    which.iter().for_each(|&at| columns.push(batch[at].claim, &batch[at].ending));
+    mark(&client.rows(FINISH, &columns.params()).await?, batch, which, written);
     Ok(())
-}
-
-/// The state under which finish.sql remembers a job that is done; `None`: not at all.
-pub(crate) fn done_state(history: History) -> Option<&'static str> {
-    match history {
-        History::All => Some("done"),
-        History::FailuresOnly => None,
-    }
 }
 
 async fn put_back(
@@ -135,13 +186,16 @@ async fn put_back(
     let mut crashed = Vec::with_capacity(which.len());
     let mut errors = Vec::with_capacity(which.len());
     for &at in which {
-        let Ending::Back { delay, uncharged: gratis, crashed: crash, error } = &batch[at].ending else {
-            continue;
+        let (delay, error) = match &batch[at].ending {
+            Ending::Retry { delay, error } => (millis(*delay), Some(error)),
+            Ending::Snooze { delay } => (millis(*delay), None),
+            Ending::Crash { error } => (0, Some(error)),
+            _ => (0, None),
         };
-        delays.push(millis(*delay));
-        uncharged.push(*gratis);
-        crashed.push(*crash);
-        errors.push(error.as_deref());
+        delays.push(delay);
+        uncharged.push(!matches!(batch[at].ending, Ending::Retry { .. }));
+        crashed.push(matches!(batch[at].ending, Ending::Crash { .. }));
+        errors.push(error);
     }
     let params: Params = &[
         (&ids, Type::INT8_ARRAY),
@@ -159,8 +213,8 @@ fn claims(batch: &[Settlement], which: &[usize]) -> (Vec<i64>, Vec<i64>) {
     which.iter().map(|&at| (batch[at].claim.id, batch[at].claim.fence)).unzip()
 }
 
-/// Marks as written the claims that came back. They are sorted by id, so each is found by halving. The fence tells apart those
-/// of one job: a late holder's result may come in one batch with that of the next holder.
+/// Marks the claims that the statement returned as written. `which` is sorted by id, so each is found by bisection. The fence
+/// tells claims of one job apart: a late holder's ending may be in one batch with that of the next holder.
 fn mark(rows: &[tokio_postgres::Row], batch: &[Settlement], which: &[usize], written: &mut [Settled]) {
     for row in rows {
         let claim = Claim { id: row.get(0), fence: row.get(1) };

@@ -9,14 +9,12 @@ use crate::engine::enqueue::{millis, unsigned};
 use crate::engine::settle::settle;
 use crate::error::Error;
 use crate::job::claim::{Claim, Settled};
-use crate::job::ending::{Cause, Ending, SUSPECT_CRASHES, Settlement, error_entry};
+use crate::job::ending::{Ending, Settlement, after_crash};
 use crate::metrics;
 use crate::postgres::{Params, query};
 
 /// Holds taken back at a time: up to 500 jobs each, so that one pass stays short.
 const HOLDS_MAX: i64 = 20;
-/// A job that was running when its worker died this often is buried. It ran alone the last time, so it is the culprit.
-const CRASHES_MAX: i16 = SUSPECT_CRASHES + 1;
 
 /// What one sweep found.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -75,30 +73,6 @@ pub async fn settle_abandoned(client: &Client) -> Result<(usize, usize), Error> 
         .await?;
     let written = batch.iter().zip(settled).filter(|(_, settled)| *settled == Settled::Written);
     let (buried, released): (Vec<_>, Vec<_>) =
-        written.partition(|(settlement, _)| matches!(settlement.ending, Ending::Finished { .. }));
+        written.partition(|(settlement, _)| matches!(settlement.ending, Ending::Dead { .. }));
     Ok((released.len(), buried.len()))
-}
-
-/// A crash costs no attempt; it is counted by itself.
-fn after_crash(crashes: i16, attempt: u32, worker: &str) -> Ending {
-    let count = crashes + 1;
-    if count >= CRASHES_MAX {
-        let message =
-            format!("its worker died while running it, {count} times, the last time running nothing else");
-        return Ending::dead(error_entry(Cause::Crash, &message, attempt, worker));
-    }
-    let error = error_entry(Cause::Crash, "its worker died while running it", attempt, worker);
-    Ending::Back { delay: Duration::ZERO, uncharged: true, crashed: true, error: Some(error) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_job_is_buried_only_after_it_died_alone() {
-        assert!(matches!(after_crash(0, 1, "w"), Ending::Back { uncharged: true, crashed: true, .. }));
-        assert!(matches!(after_crash(SUSPECT_CRASHES - 1, 1, "w"), Ending::Back { .. }));
-        assert!(matches!(after_crash(SUSPECT_CRASHES, 1, "w"), Ending::Finished { state: "dead", .. }));
-    }
 }

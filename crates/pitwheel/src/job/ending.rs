@@ -1,4 +1,4 @@
-//! How an attempt ends: what the handler says, and what the engine makes of it.
+//! How an attempt ends: what the handler returns, and what the engine makes of it.
 
 use std::time::Duration;
 
@@ -8,89 +8,118 @@ use crate::error::Error;
 use crate::job::backoff::backoff;
 use crate::job::claim::Claim;
 use crate::job::limits::ERROR_CHARS_MAX;
-use crate::job::new_job::{History, to_json};
+use crate::job::new_job::{History, NewJob, to_json};
 use crate::job::payload;
 use crate::postgres::Ctid;
 
-/// A job that was running when its worker died this often runs alone from then on. Once is benefit of the doubt: machines
-/// die more often than jobs kill them, and running all their jobs one by one would be worse than the crash.
-/// The statements and the index job_suspect carry the same number.
+/// After this many crashes a job is a suspect and runs alone. Not after the first: machines fail more often than jobs kill
+/// their process, and all the jobs of a failed machine would run one by one. The statements and the index `job_suspect` have
+/// the same number.
 pub(crate) const SUSPECT_CRASHES: i16 = 2;
+/// After this many crashes a job is buried. It ran alone the last time, so it caused the crash.
+const CRASHES_MAX: i16 = SUSPECT_CRASHES + 1;
 
-/// How a handler wants its job to go on, when it did not fail.
-#[derive(Debug, Clone, PartialEq)]
+/// What a handler that did not fail wants for its job.
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// Done.
-    Complete,
-    /// Done, and this JSON is kept as its result. Made by [`Verdict::complete_with`].
-    CompleteWith(String),
-    /// Not yet: again after this long. The attempt is not counted.
+    /// The job is done. Made by [`Verdict::complete`] and [`Verdict::complete_with`].
+    Complete(Completion),
+    /// Run the job again after this long. The attempt is not counted.
     Snooze(Duration),
-    /// Failed: again after this long rather than after the usual backoff. Buried when it was the last attempt.
+    /// The attempt failed: run the job again after this long instead of the usual backoff. If it was the last attempt, the
+    /// job is buried.
     Retry {
-        /// How long to wait.
+        /// The delay before the next attempt.
         after: Duration,
-        /// What went wrong.
+        /// The error that is kept with the job.
         reason: String,
     },
-    /// Never again: it is dead, whatever attempts are left.
+    /// The job is dead, even if it has attempts left.
     Bury {
-        /// Why.
+        /// The error that is kept with the job.
         reason: String,
     },
 }
 
+/// A completed job: its result, and the jobs that follow from it.
+#[derive(Debug, Clone, Default)]
+pub struct Completion {
+    pub(crate) result: Option<String>,
+    pub(crate) then: Vec<NewJob>,
+}
+
 impl Verdict {
-    /// Done, with a result to keep. A result that is not JSON or too large fails the attempt.
-    pub fn complete_with(result: &impl Serialize) -> Result<Verdict, Error> {
+    /// The job is done.
+    pub fn complete() -> Completion {
+        Completion::default()
+    }
+
+    /// The job is done, with a result to keep. A result that is not JSON, or too large, fails the attempt.
+    pub fn complete_with(result: &impl Serialize) -> Result<Completion, Error> {
         let json = to_json(result).map_err(|problem| Error::Payload { what: "result", problem })?;
         Verdict::complete_with_raw(json)
     }
 
-    /// The same, from JSON text.
-    pub fn complete_with_raw(json: impl Into<String>) -> Result<Verdict, Error> {
+    /// The job is done, with a result to keep as JSON text.
+    pub fn complete_with_raw(json: impl Into<String>) -> Result<Completion, Error> {
         let json = json.into();
         payload::check(&json).map_err(|problem| Error::Payload { what: "result", problem })?;
-        Ok(Verdict::CompleteWith(json))
+        Ok(Completion { result: Some(json), then: Vec::new() })
     }
 
-    /// Never again, because of this.
+    /// The job is dead, for this reason.
     pub fn bury(reason: impl std::fmt::Display) -> Verdict {
         Verdict::Bury { reason: reason.to_string() }
     }
 
-    /// Again after this long, because of this.
+    /// The attempt failed for this reason: run the job again after this long.
     pub fn retry_after(after: Duration, reason: impl std::fmt::Display) -> Verdict {
         Verdict::Retry { after, reason: reason.to_string() }
     }
 }
 
+impl Completion {
+    /// Enqueues a follower: a job that exists if and only if this completion is written. If the claim was lost, it does not
+    /// exist. At most 100 per job.
+    #[must_use = "a completion does nothing until the handler returns it"]
+    pub fn then(mut self, job: impl Into<NewJob>) -> Completion {
+        self.then.push(job.into());
+        self
+    }
+}
+
 impl From<()> for Verdict {
     fn from((): ()) -> Verdict {
-        Verdict::Complete
+        Verdict::complete().into()
+    }
+}
+
+impl From<Completion> for Verdict {
+    fn from(completion: Completion) -> Verdict {
+        Verdict::Complete(completion)
     }
 }
 
 /// What a run of a handler came to.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It said how to go on.
+    /// It returned a verdict.
     Verdict(Verdict),
     /// It failed.
     Failed(Failure),
 }
 
-/// An attempt that failed: which way, and in which words.
+/// A failed attempt.
 #[derive(Debug)]
 pub struct Failure {
-    /// Which way.
+    /// How it failed.
     pub cause: Cause,
-    /// In which words.
+    /// The error message.
     pub message: String,
 }
 
-/// Which way an attempt failed.
+/// How an attempt failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
@@ -100,7 +129,7 @@ pub enum Cause {
     Panic,
     /// The attempt took longer than the job's timeout.
     Timeout,
-    /// The payload is not what the handler's type says.
+    /// The payload does not fit the handler's type.
     Payload,
     /// The worker died while it ran the job.
     Crash,
@@ -109,89 +138,113 @@ pub enum Cause {
 /// A claim and how it ends.
 #[derive(Debug, Clone)]
 pub struct Settlement {
-    /// Whose.
+    /// The claim.
     pub claim: Claim,
-    /// How.
+    /// How it ends.
     pub ending: Ending,
 }
 
-/// The ways a claim ends.
+impl Settlement {
+    /// The claim is given back as if it had never been made.
+    pub fn release(claim: Claim) -> Settlement {
+        Settlement { claim, ending: Ending::Release }
+    }
+}
+
+/// The ways an attempt ends. The first three end the job, the others let it wait again. `error` is one more entry for the
+/// job's errors, as JSON text ([`error_entry`]). `then` are the followers: they are enqueued by the statement that writes the
+/// ending, so they exist if and only if it was written.
 #[derive(Debug, Clone)]
 pub enum Ending {
-    /// Done, and remembered if its kind wants that.
+    /// The job is done.
     Done {
-        /// What its kind wants.
+        /// Whether it leaves a row in the history. A result is always kept.
         history: History,
-        /// Where its row stood when it was claimed.
+        /// Where its row was when it was claimed, if that is known.
         ctid: Option<Ctid>,
-    },
-    /// Done, dead or cancelled, and moved to the history with an error or a result.
-    Finished {
-        /// `done`, `dead` or `cancelled`.
-        state: &'static str,
-        /// One more entry for the job's errors, as JSON text.
-        error: Option<String>,
-        /// What the handler gave back, as JSON text.
+        /// The handler's result, as JSON text.
         result: Option<String>,
+        /// The followers.
+        then: Vec<NewJob>,
     },
-    /// Waits again.
-    Back {
-        /// From now.
-        delay: Duration,
-        /// The attempt is not counted.
-        uncharged: bool,
-        /// A crash is counted.
-        crashed: bool,
-        /// One more entry for the job's errors, as JSON text.
+    /// The job is buried.
+    Dead {
+        /// Why.
+        error: String,
+        /// The followers.
+        then: Vec<NewJob>,
+    },
+    /// The job was cancelled while it ran.
+    Cancelled {
+        /// How the handler ended.
         error: Option<String>,
+        /// The followers.
+        then: Vec<NewJob>,
+    },
+    /// The attempt failed; the job waits for the next one.
+    Retry {
+        /// How long it waits.
+        delay: Duration,
+        /// Why.
+        error: String,
+    },
+    /// The job waits again; the attempt is not counted.
+    Snooze {
+        /// How long it waits.
+        delay: Duration,
+    },
+    /// The job waits again, as if it had never been claimed.
+    Release,
+    /// Its worker died; the job waits again. The attempt is not counted, the crash is.
+    Crash {
+        /// What is known about it.
+        error: String,
     },
 }
 
 impl Ending {
-    /// Given back as if it had never been claimed.
-    pub fn released() -> Ending {
-        Ending::Back { delay: Duration::ZERO, uncharged: true, crashed: false, error: None }
+    /// Done, with nothing to keep but what its kind wants in the history.
+    pub fn done(history: History, ctid: Option<Ctid>) -> Ending {
+        Ending::Done { history, ctid, result: None, then: Vec::new() }
     }
 
-    /// Done; remembered if its kind wants that, or there is a result to keep.
-    pub fn done(history: History, ctid: Option<Ctid>, result: Option<String>) -> Ending {
-        match result {
-            None => Ending::Done { history, ctid },
-            result => Ending::Finished { state: "done", error: None, result },
+    /// Dead, and nothing follows.
+    pub fn dead(error: String) -> Ending {
+        Ending::Dead { error, then: Vec::new() }
+    }
+
+    /// The jobs that follow from it.
+    pub fn then(&self) -> &[NewJob] {
+        match self {
+            Ending::Done { then, .. } | Ending::Dead { then, .. } | Ending::Cancelled { then, .. } => then,
+            Ending::Retry { .. } | Ending::Snooze { .. } | Ending::Release | Ending::Crash { .. } => &[],
         }
-    }
-
-    pub(crate) fn dead(error: String) -> Ending {
-        Ending::Finished { state: "dead", error: Some(error), result: None }
     }
 }
 
-/// What an attempt is measured by when it ends.
+/// What the engine needs to know about an attempt to end it.
 pub struct Attempt<'a> {
-    /// Counted from 1.
+    /// The number of the attempt, counted from 1.
     pub number: u32,
-    /// How many there are.
+    /// The maximum number of attempts.
     pub max: u32,
-    /// What its kind wants remembered.
+    /// What its kind wants in the history.
     pub history: History,
-    /// Where its row stood when it was claimed.
+    /// Where its row was when it was claimed, if that is known.
     pub ctid: Option<Ctid>,
     /// The name of the worker that ran it.
     pub worker: &'a str,
-    /// Somebody asked to cancel it: a failure is then not tried again.
+    /// A cancel was requested: a failed attempt is not retried.
     pub cancelled: bool,
 }
 
-/// How an outcome ends its claim. `random` spreads the backoff.
+/// How an outcome ends its attempt. `random`, between 0 and 1, spreads the backoff.
 pub fn decide(outcome: Outcome, attempt: &Attempt<'_>, random: f64) -> Ending {
-    let (failure, wait) = match outcome {
-        Outcome::Verdict(Verdict::Complete) => return Ending::done(attempt.history, attempt.ctid, None),
-        Outcome::Verdict(Verdict::CompleteWith(result)) => {
-            return Ending::done(attempt.history, attempt.ctid, Some(result));
+    let (failure, delay) = match outcome {
+        Outcome::Verdict(Verdict::Complete(Completion { result, then })) => {
+            return Ending::Done { history: attempt.history, ctid: attempt.ctid, result, then };
         }
-        Outcome::Verdict(Verdict::Snooze(delay)) => {
-            return Ending::Back { delay, uncharged: true, crashed: false, error: None };
-        }
+        Outcome::Verdict(Verdict::Snooze(delay)) => return Ending::Snooze { delay },
         Outcome::Verdict(Verdict::Bury { reason }) => {
             return Ending::dead(error_entry(Cause::Error, &reason, attempt.number, attempt.worker));
         }
@@ -202,13 +255,23 @@ pub fn decide(outcome: Outcome, attempt: &Attempt<'_>, random: f64) -> Ending {
     };
     let error = error_entry(failure.cause, &failure.message, attempt.number, attempt.worker);
     if attempt.cancelled {
-        return Ending::Finished { state: "cancelled", error: Some(error), result: None };
+        return Ending::Cancelled { error: Some(error), then: Vec::new() };
     }
     if attempt.number >= attempt.max {
         return Ending::dead(error);
     }
-    let delay = wait.unwrap_or_else(|| backoff(attempt.number, random));
-    Ending::Back { delay, uncharged: false, crashed: false, error: Some(error) }
+    Ending::Retry { delay: delay.unwrap_or_else(|| backoff(attempt.number, random)), error }
+}
+
+/// How the death of a worker ends an attempt of a job that had `crashes` crashes before.
+pub(crate) fn after_crash(crashes: i16, attempt: u32, worker: &str) -> Ending {
+    let count = crashes + 1;
+    if count >= CRASHES_MAX {
+        let message =
+            format!("its worker died while running it, {count} times, the last time running nothing else");
+        return Ending::dead(error_entry(Cause::Crash, &message, attempt, worker));
+    }
+    Ending::Crash { error: error_entry(Cause::Crash, "its worker died while running it", attempt, worker) }
 }
 
 /// What an outcome means if the handler completed the job in a transaction of its own. If that transaction was committed, the
@@ -223,9 +286,45 @@ pub(crate) fn unless_committed(settled_by_handler: bool, outcome: Outcome) -> Ou
     }
 }
 
-/// One entry of a job's errors. Postgres adds the time.
-pub(crate) fn error_entry(cause: Cause, message: &str, attempt: u32, worker: &str) -> String {
+/// One entry of a job's errors, as JSON text. Postgres adds the time.
+pub fn error_entry(cause: Cause, message: &str, attempt: u32, worker: &str) -> String {
     let message: String = message.chars().filter(|c| *c != '\0').take(ERROR_CHARS_MAX).collect();
     serde_json::json!({ "attempt": attempt, "cause": cause, "message": message, "worker": worker })
         .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_buried_only_after_a_crash_alone() {
+        assert!(matches!(after_crash(0, 1, "w"), Ending::Crash { .. }));
+        assert!(matches!(after_crash(SUSPECT_CRASHES - 1, 1, "w"), Ending::Crash { .. }));
+        assert!(matches!(after_crash(SUSPECT_CRASHES, 1, "w"), Ending::Dead { .. }));
+    }
+
+    fn attempt(number: u32, cancelled: bool) -> Attempt<'static> {
+        Attempt { number, max: 3, history: History::All, ctid: None, worker: "w", cancelled }
+    }
+
+    fn failure() -> Outcome {
+        Outcome::Failed(Failure { cause: Cause::Error, message: "no".into() })
+    }
+
+    #[test]
+    fn a_failed_attempt_is_retried_unless_it_was_the_last_or_cancelled() {
+        assert!(matches!(decide(failure(), &attempt(2, false), 0.5), Ending::Retry { .. }));
+        assert!(matches!(decide(failure(), &attempt(3, false), 0.5), Ending::Dead { .. }));
+        assert!(matches!(decide(failure(), &attempt(2, true), 0.5), Ending::Cancelled { .. }));
+        assert!(matches!(decide(failure(), &attempt(3, true), 0.5), Ending::Cancelled { .. }));
+    }
+
+    #[test]
+    fn followers_come_only_from_a_completion() {
+        let follower = || NewJob::raw("next", "{}");
+        let verdict = Verdict::from(Verdict::complete().then(follower()).then(follower()));
+        assert_eq!(decide(Outcome::Verdict(verdict), &attempt(1, true), 0.5).then().len(), 2);
+        assert!(decide(failure(), &attempt(1, false), 0.5).then().is_empty());
+    }
 }

@@ -8,6 +8,8 @@ pub const CLAIM_MAX: usize = 500;
 pub const ENQUEUE_MAX: usize = 500;
 /// Endings per settle, and results per report.
 pub const SETTLE_MAX: usize = 1000;
+/// Followers per job. More jobs belong into an enqueue of their own.
+pub const FOLLOWERS_MAX: usize = 100;
 /// A delay or a timeout that is longer is a mistake in its unit, and would overflow in later arithmetic.
 pub const SPAN_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 /// An error message is cut after this many characters: it is read by people, and 50 of them are kept with the job.

@@ -153,6 +153,11 @@ impl NewJob {
         self
     }
 
+    /// Whether it is due as soon as it is enqueued.
+    pub(crate) fn is_due(&self) -> bool {
+        self.run_at.is_none() && self.delay.is_zero()
+    }
+
     /// Refuses what the database could not hold or nobody could read, before anything is sent.
     pub(crate) fn check(&self) -> Result<(), Error> {
         checked("payload", &self.payload)?;

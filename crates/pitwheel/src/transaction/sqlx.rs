@@ -1,9 +1,10 @@
 //! For [sqlx](https://docs.rs/sqlx).
 
-use ::sqlx::{PgConnection, Row};
+use ::sqlx::postgres::PgArguments;
+use ::sqlx::{PgConnection, Postgres, Row};
 
 use crate::engine::enqueue::{Columns, ENQUEUE, ENQUEUE_KEYED, Enqueued, Enqueuing, Inserted};
-use crate::engine::settle::{FINISH, done_state};
+use crate::engine::settle::{FINISH, Finish};
 use crate::error::Error;
 use crate::job::claim::Settled;
 use crate::job::new_job::NewJob;
@@ -22,27 +23,37 @@ pub async fn enqueue<T: Into<NewJob>>(
     Ok(enqueuing.finish())
 }
 
-/// Completes the handler's job in the transaction (`&mut *tx`). Then return `Ok(())`: if the transaction did not commit
-/// after all, the attempt counts as failed.
+/// Completes the handler's job in the transaction (`&mut *tx`), with the followers that [`Context::then`] named. Then return
+/// `Ok(())`: if the transaction did not commit after all, the attempt counts as failed.
 pub async fn complete(transaction: &mut PgConnection, context: &Context) -> Result<Settled, Error> {
-    context.settled_by_handler();
-    let claim = context.claim();
-    let rows = ::sqlx::query(FINISH)
-        .bind(vec![claim.id])
-        .bind(vec![claim.fence])
-        .bind(vec![done_state(context.history())])
-        .bind(vec![None::<&str>])
-        .bind(vec![None::<&str>])
-        .bind(Vec::<i64>::new())
-        .persistent(false)
-        .fetch_all(transaction)
-        .await?;
+    let ending = context.complete_in_transaction()?;
+    let mut columns = Finish::default();
+    columns.push(context.claim(), &ending);
+    let query = ::sqlx::query(FINISH)
+        .bind(columns.ids)
+        .bind(columns.fences)
+        .bind(columns.states)
+        .bind(columns.errors)
+        .bind(columns.results)
+        .bind(columns.emptied)
+        .bind(columns.follower_ids)
+        .bind(columns.follower_fences);
+    let rows = bind(query, columns.followers, true).persistent(false).fetch_all(transaction).await?;
     Ok(if rows.is_empty() { Settled::Lost } else { Settled::Written })
 }
 
 async fn send(transaction: &mut PgConnection, columns: Columns<'_>) -> Result<Vec<Inserted>, Error> {
     let keyed = columns.keyed();
-    let query = ::sqlx::query(if keyed { ENQUEUE_KEYED } else { ENQUEUE })
+    let query = ::sqlx::query(if keyed { ENQUEUE_KEYED } else { ENQUEUE });
+    let rows = bind(query, columns, keyed).persistent(false).fetch_all(transaction).await?;
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+}
+
+type Query<'q> = ::sqlx::query::Query<'q, Postgres, PgArguments>;
+
+/// Binds the columns of new jobs, in the order of the statements.
+fn bind<'q>(query: Query<'q>, columns: Columns<'q>, keyed: bool) -> Query<'q> {
+    let query = query
         .bind(columns.kinds)
         .bind(columns.payloads)
         .bind(columns.queues)
@@ -52,7 +63,5 @@ async fn send(transaction: &mut PgConnection, columns: Columns<'_>) -> Result<Ve
         .bind(columns.max_attempts)
         .bind(columns.timeouts_ms)
         .bind(columns.metadata);
-    let query = if keyed { query.bind(columns.keys) } else { query };
-    let rows = query.persistent(false).fetch_all(transaction).await?;
-    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+    if keyed { query.bind(columns.keys) } else { query }
 }

@@ -1,14 +1,12 @@
 //! For [tokio-postgres](https://docs.rs/tokio-postgres).
 
 use ::tokio_postgres::Transaction;
-use ::tokio_postgres::types::Type;
 
 use crate::engine::enqueue::{self, Enqueued, Enqueuing};
-use crate::engine::settle::{FINISH, done_state};
+use crate::engine::settle::{FINISH, Finish};
 use crate::error::Error;
 use crate::job::claim::Settled;
 use crate::job::new_job::NewJob;
-use crate::postgres::Params;
 use crate::worker::context::Context;
 
 /// Enqueues in the transaction. A duplicate key returns the live job and does not fail the transaction.
@@ -24,20 +22,12 @@ pub async fn enqueue<T: Into<NewJob>>(
     Ok(enqueuing.finish())
 }
 
-/// Completes the handler's job in the transaction. Then return `Ok(())`: if the transaction did not commit after all,
-/// the attempt counts as failed.
+/// Completes the handler's job in the transaction, with the followers that [`Context::then`] named. Then return `Ok(())`: if
+/// the transaction did not commit after all, the attempt counts as failed.
 pub async fn complete(transaction: &Transaction<'_>, context: &Context) -> Result<Settled, Error> {
-    context.settled_by_handler();
-    let claim = context.claim();
-    let nothing = vec![None::<&str>];
-    let params: Params = &[
-        (&vec![claim.id], Type::INT8_ARRAY),
-        (&vec![claim.fence], Type::INT8_ARRAY),
-        (&vec![done_state(context.history())], Type::TEXT_ARRAY),
-        (&nothing, Type::TEXT_ARRAY),
-        (&nothing, Type::TEXT_ARRAY),
-        (&Vec::<i64>::new(), Type::INT8_ARRAY),
-    ];
-    let rows = transaction.query_typed(FINISH, params).await?;
+    let ending = context.complete_in_transaction()?;
+    let mut columns = Finish::default();
+    columns.push(context.claim(), &ending);
+    let rows = transaction.query_typed(FINISH, &columns.params()).await?;
     Ok(if rows.is_empty() { Settled::Lost } else { Settled::Written })
 }

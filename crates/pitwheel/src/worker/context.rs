@@ -1,7 +1,7 @@
 //! What a handler can learn and say about the job it runs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
@@ -9,7 +9,10 @@ use tokio::sync::Notify;
 use crate::engine::enqueue::{self, Enqueued};
 use crate::error::Error;
 use crate::job::claim::{Claim, Claimed};
-use crate::job::limits::NOTE_CHARS_MAX;
+use crate::job::ending::Completion;
+#[cfg(any(feature = "sqlx", feature = "tokio-postgres"))]
+use crate::job::ending::Ending;
+use crate::job::limits::{FOLLOWERS_MAX, NOTE_CHARS_MAX};
 use crate::job::new_job::{History, NewJob};
 use crate::job::trace::TraceContext;
 use crate::worker::backend::Backend;
@@ -30,6 +33,7 @@ struct Inner {
     cancel_requested: AtomicBool,
     settled_by_handler: AtomicBool,
     progress: Mutex<Option<(f32, String)>>,
+    then: Mutex<Vec<NewJob>>,
 }
 
 impl Context {
@@ -44,6 +48,7 @@ impl Context {
                 cancel_requested: AtomicBool::new(false),
                 settled_by_handler: AtomicBool::new(false),
                 progress: Mutex::new(None),
+                then: Mutex::default(),
             }),
         }
     }
@@ -93,7 +98,14 @@ impl Context {
         TraceContext::of(self.inner.job.metadata.as_deref())
     }
 
-    /// Enqueues a further job now, like [`Pitwheel::enqueue`](crate::Pitwheel::enqueue).
+    /// Enqueues a follower with the completion of this job: it exists if and only if that is written. If the attempt fails,
+    /// is snoozed, or has lost its claim, the follower does not exist. At most 100 per job.
+    pub fn then(&self, job: impl Into<NewJob>) {
+        self.followers().push(job.into());
+    }
+
+    /// Enqueues a further job now, like [`Pitwheel::enqueue`](crate::Pitwheel::enqueue). It exists whatever becomes of this
+    /// attempt, so a retry enqueues it again: give it a key, or use [`Context::then`].
     pub async fn enqueue(&self, job: impl Into<NewJob>) -> Result<Enqueued, Error> {
         enqueue::only(self.enqueue_many([job]).await?)
     }
@@ -104,6 +116,25 @@ impl Context {
         jobs: impl IntoIterator<Item = T>,
     ) -> Result<Vec<Enqueued>, Error> {
         self.inner.backend.enqueue(jobs.into_iter().map(|job| self.traced(job.into())).collect()).await
+    }
+
+    fn followers(&self) -> MutexGuard<'_, Vec<NewJob>> {
+        self.inner.then.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The completion with the followers that the handler named before it, all in the trace of this job.
+    pub(crate) fn complete(&self, completion: Completion) -> Result<Completion, Error> {
+        let named = std::mem::take(&mut *self.followers());
+        let then: Vec<NewJob> =
+            named.into_iter().chain(completion.then).map(|job| self.traced(job)).collect();
+        if then.len() > FOLLOWERS_MAX {
+            return Err(Error::Invalid(format!(
+                "{} jobs follow from one, the limit is {FOLLOWERS_MAX}: enqueue one that enqueues the others",
+                then.len()
+            )));
+        }
+        then.iter().try_for_each(NewJob::check)?;
+        Ok(Completion { then, ..completion })
     }
 
     /// The job with this job's trace context.
@@ -154,9 +185,12 @@ impl Context {
         self.inner.cancel_requested.load(Ordering::Acquire)
     }
 
+    /// The ending that the handler writes in a transaction of its own.
     #[cfg(any(feature = "sqlx", feature = "tokio-postgres"))]
-    pub(crate) fn settled_by_handler(&self) {
+    pub(crate) fn complete_in_transaction(&self) -> Result<Ending, Error> {
+        let Completion { result, then } = self.complete(Completion::default())?;
         self.inner.settled_by_handler.store(true, Ordering::Release);
+        Ok(Ending::Done { history: self.inner.history, ctid: None, result, then })
     }
 
     pub(crate) fn was_settled_by_handler(&self) -> bool {

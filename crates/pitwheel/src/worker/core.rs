@@ -13,10 +13,12 @@ use crate::engine::claimer::{ClaimSink, Reserved};
 use crate::engine::cursor::Bounds;
 use crate::engine::hint::HintListener;
 use crate::engine::lease::Registration;
+use crate::engine::settle::written_followers;
 use crate::error::Error;
 use crate::job::claim::{Claim, Claimed, QueueSlots, Settled};
-use crate::job::ending::{Attempt, Ending, Settlement, decide, unless_committed};
+use crate::job::ending::{Attempt, Settlement, decide, unless_committed};
 use crate::job::limits::SETTLE_MAX;
+use crate::job::new_job::NewJob;
 use crate::metrics;
 use crate::postgres::{Pool, Session};
 use crate::worker::backend::Backend;
@@ -129,6 +131,20 @@ impl Core {
         self.freed.notify_one();
     }
 
+    /// Wakes workers for the followers that are due now.
+    pub(super) async fn hint_followers(&self, batch: &[Settlement], results: &[Settled]) {
+        let followers: Vec<&NewJob> = written_followers(batch, results).collect();
+        if followers.is_empty() {
+            return;
+        }
+        metrics::enqueued(followers.iter().map(|job| (&*job.queue, &*job.kind, true)));
+        let mut queues: Vec<&str> =
+            followers.iter().filter(|job| job.is_due()).map(|job| &*job.queue).collect();
+        queues.sort_unstable();
+        queues.dedup();
+        self.backend.hint(&queues).await;
+    }
+
     pub(super) fn take_emptied(&self) -> Vec<i64> {
         self.slots().take_emptied()
     }
@@ -173,8 +189,7 @@ impl Core {
         let left: Vec<Settlement> = {
             let slots = self.slots();
             slots.running.values().for_each(|running| running.task.abort());
-            let released = |claim: &Claim| Settlement { claim: *claim, ending: Ending::released() };
-            slots.running.keys().map(released).collect()
+            slots.running.keys().map(|claim| Settlement::release(*claim)).collect()
         };
         tracing::warn!(
             worker = self.name(),
@@ -273,7 +288,7 @@ impl ClaimSink for Arc<Core> {
 async fn run_one(core: Arc<Core>, handler: Option<Arc<Handler>>, context: Context) {
     let claim = context.claim();
     let Some(handler) = handler else {
-        return core.settle([Settlement { claim, ending: Ending::released() }]);
+        return core.settle([Settlement::release(claim)]);
     };
     let outcome = handler.run(&context).await;
     let attempt = Attempt {

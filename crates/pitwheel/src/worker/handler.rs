@@ -80,7 +80,14 @@ impl Handler {
                 Err(_) => return failed(Cause::Timeout, format!("no end after {limit:?}")),
             },
         };
-        ended.unwrap_or_else(|panic| failed(Cause::Panic, panic_message(panic.as_ref())))
+        match ended {
+            Ok(Outcome::Verdict(Verdict::Complete(completion))) => match context.complete(completion) {
+                Ok(completion) => Outcome::Verdict(completion.into()),
+                Err(error) => failed(Cause::Error, format!("a follower cannot be enqueued: {error}")),
+            },
+            Ok(outcome) => outcome,
+            Err(panic) => failed(Cause::Panic, panic_message(panic.as_ref())),
+        }
     }
 }
 

@@ -49,6 +49,7 @@ async fn write(core: &Core, batch: Vec<Settlement>) {
             Ok(results) => {
                 retry_delay.reset();
                 core.settled(&part, &results);
+                core.hint_followers(&part, &results).await;
             }
             Err(error) if error.is_transient() || part.len() == 1 => {
                 tracing::warn!(%error, worker = core.name(), jobs = part.len(), "cannot settle, will try again");
@@ -67,11 +68,6 @@ async fn write(core: &Core, batch: Vec<Settlement>) {
 /// The ending of a job whose own ending was refused.
 fn refused(part: Vec<Settlement>, error: &Error) -> Vec<Settlement> {
     let message = format!("its ending was refused: {error}");
-    let ending = Ending::Back {
-        delay: REFUSED_DELAY,
-        uncharged: false,
-        crashed: false,
-        error: Some(error_entry(Cause::Error, &message, 0, "")),
-    };
+    let ending = Ending::Retry { delay: REFUSED_DELAY, error: error_entry(Cause::Error, &message, 0, "") };
     part.into_iter().map(|one| Settlement { claim: one.claim, ending: ending.clone() }).collect()
 }

@@ -303,7 +303,7 @@ async fn a_hold_that_is_forgotten_as_empty_is_not_needed_any_more() -> Result<()
     let reads = emptied.clone();
     let forgets = async move |stage: &mut Stage| {
         let nobody = Claim { id: 0, fence: 0 };
-        let write = Settlement { claim: nobody, ending: Ending::done(History::All, None, None) };
+        let write = Settlement { claim: nobody, ending: Ending::done(History::All, None) };
         let holds = emptied.take();
         let _ = engine::settle(&stage.client, &[write], &holds).await?;
         Ok(holds.len().to_string())
@@ -342,7 +342,7 @@ fn signs_off() -> Session {
             Ok(String::new())
         })
         .step("release", async |stage: &mut Stage| {
-            let released = |claim: &Claim| Settlement { claim: *claim, ending: Ending::released() };
+            let released = |claim: &Claim| Settlement::release(*claim);
             let batch: Vec<Settlement> = stage.claims.iter().map(released).collect();
             let settled = engine::settle(&stage.client, &batch, &[]).await?;
             Ok(settled.len().to_string())

@@ -6,6 +6,7 @@
 mod claim;
 mod control;
 mod enqueue;
+mod followers;
 mod heartbeat;
 mod migrate;
 mod settle;

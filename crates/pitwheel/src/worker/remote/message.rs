@@ -6,7 +6,7 @@ use pitwheel_proto::v1;
 use pitwheel_proto::v1::result::Outcome as Message;
 
 use crate::job::claim::{Claim, Claimed};
-use crate::job::ending::{Cause, Outcome, Verdict};
+use crate::job::ending::{Cause, Completion, Outcome, Verdict};
 use crate::job::limits::ERROR_CHARS_MAX;
 use crate::job::new_job::{History, NewJob};
 use crate::postgres::Ctid;
@@ -40,12 +40,11 @@ pub(super) fn claim_of(message: &v1::Claim) -> Claim {
 
 pub(super) fn outcome(outcome: Outcome, history: History) -> Message {
     match outcome {
-        Outcome::Verdict(Verdict::Complete) => {
-            Message::Complete(v1::Complete { result: None, forget: history == History::FailuresOnly })
-        }
-        Outcome::Verdict(Verdict::CompleteWith(json)) => {
-            Message::Complete(v1::Complete { result: Some(json), forget: false })
-        }
+        Outcome::Verdict(Verdict::Complete(Completion { result, then })) => Message::Complete(v1::Complete {
+            forget: history == History::FailuresOnly && result.is_none(),
+            result,
+            then: then.iter().map(new_job).collect(),
+        }),
         Outcome::Verdict(Verdict::Snooze(delay)) => Message::Snooze(v1::Snooze { delay: Some(span(delay)) }),
         Outcome::Verdict(Verdict::Bury { reason }) => Message::Bury(v1::Bury { reason: cut(&reason) }),
         Outcome::Verdict(Verdict::Retry { after, reason }) => Message::Fail(v1::Fail {
