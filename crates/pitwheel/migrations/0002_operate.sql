@@ -1,16 +1,16 @@
--- What people see and do: who works, who changed what, who may.
+-- What people see and do: workers, the audit log, kinds, tokens.
 
--- What a worker says of itself, and what it was told.
+-- A worker's description of itself, and the commands to it.
 alter table pitwheel.worker
     add column transport text    not null default 'direct', -- direct (to Postgres) or grpc
     add column queues    text[]  not null default '{}',
     add column kinds     text[]  not null default '{}',
     add column slots     integer not null default 0,
-    add column token     bigint,      -- with which it came in
-    add column quiet_at  timestamptz, -- it is given nothing more
-    add column drain_at  timestamptz; -- it shall end when it has nothing left; quiet, too
+    add column token     bigint,      -- the token that it connected with
+    add column quiet_at  timestamptz, -- since when it gets no more jobs
+    add column drain_at  timestamptz; -- since when it is to end after its running jobs; it is quiet, too
 
--- Every change that somebody made by hand, written by the statement that made it. Kept for a year.
+-- Every change made by a person, written by the statement that made it. Kept for a year.
 create table pitwheel.audit (
     id      bigint generated always as identity primary key,
     at      timestamptz not null default clock_timestamp(),
@@ -20,13 +20,13 @@ create table pitwheel.audit (
     job_ids bigint[]              -- the jobs that were changed
 );
 
--- Kinds with something said about them; a kind needs no row.
+-- Kinds with settings; a kind needs no row.
 create table pitwheel.kind (
     name     text primary key,
-    redacted boolean not null default false -- payloads and results are shown to those only who may change jobs
+    redacted boolean not null default false -- payloads, metadata and results are hidden from viewers
 );
 
--- Who may come in from other machines. The secret itself is kept by nobody but its owner.
+-- Access from other machines. The secret itself is not stored.
 create table pitwheel.token (
     id         bigint generated always as identity primary key,
     name       text        not null,

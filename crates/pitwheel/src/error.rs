@@ -1,18 +1,18 @@
-//! What can go wrong, as far as a caller would act differently.
+//! Errors, one variant for each case that a caller handles differently.
 
 use crate::job::payload::PayloadError;
 
-/// What went wrong. [`Error::code`] is stable; `docs/errors.md` has a section on each.
+/// An error. [`Error::code`] is stable; `docs/errors.md` has a section on each.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The URL cannot be used. Nothing was connected to.
+    /// The URL cannot be used. No connection was made.
     #[error("database URL is not usable: {0}")]
     Url(String),
-    /// Postgres could not be reached, or a statement failed. Worth repeating when [`Error::is_transient`].
+    /// Postgres could not be reached, or a statement failed. Repeat the call if [`Error::is_transient`].
     #[error("{0}")]
     Database(#[source] DatabaseError),
-    /// The schema is not there, or older than this version needs.
+    /// The schema is missing, or older than this version needs.
     #[error("the schema is at version {found}, this version needs {needed}: run `pitwheel migrate up`")]
     SchemaBehind {
         /// The version in the database; 0 when there is none.
@@ -20,7 +20,7 @@ pub enum Error {
         /// The version this build needs.
         needed: i32,
     },
-    /// A newer Pitwheel has changed the schema in a way that this version cannot work with.
+    /// A newer version has changed the schema in a way that this version cannot work with.
     #[error(
         "the schema is at version {found}, which this version (up to {known}) cannot work with: upgrade Pitwheel here"
     )]
@@ -30,7 +30,7 @@ pub enum Error {
         /// The newest version this build knows.
         known: i32,
     },
-    /// The payload, result or metadata cannot be kept. Nothing was written.
+    /// The payload, result or metadata cannot be stored. Nothing was written.
     #[error("{what} {problem}")]
     Payload {
         /// `payload`, `metadata` or `result`.
@@ -41,10 +41,10 @@ pub enum Error {
     /// A name, number or key is out of range. Nothing was written.
     #[error("{0}")]
     Invalid(String),
-    /// No such job: it never was, it is finished, or its history was pruned.
-    #[error("job {0} is not there: {1}")]
+    /// There is no such job: the id was never used, the job is finished, or its history was pruned.
+    #[error("job {0} was not found: {1}")]
     NotFound(i64, &'static str),
-    /// The job cannot come back while another live job has its key.
+    /// The job cannot be retried while another live job has its key.
     #[error("job {0} cannot be retried: a live job has its kind and key, cancel that one first")]
     KeyTaken(i64),
 }
@@ -64,13 +64,13 @@ impl Error {
         }
     }
 
-    /// Whether the same call may succeed later, unchanged: the database was away, full, or busy.
+    /// Whether the same call may succeed later: the database was not reachable, full, or busy.
     pub fn is_transient(&self) -> bool {
         matches!(self, Error::Database(error) if error.is_transient())
     }
 }
 
-/// A failed statement or connection, with the server's own words.
+/// A failed statement or connection, with the server's message.
 #[derive(Debug, thiserror::Error)]
 pub enum DatabaseError {
     /// The server answered with an error.
@@ -81,13 +81,13 @@ pub enum DatabaseError {
         /// The SQLSTATE.
         code: String,
     },
-    /// The connection could not be made, broke, or did not answer in time.
+    /// The connection could not be made, broke, or timed out.
     #[error("Postgres cannot be reached: {0}")]
     Unreachable(String),
 }
 
 impl DatabaseError {
-    /// SQLSTATE classes that pass by themselves: connection, transaction rollback, resources, operator intervention.
+    /// SQLSTATE classes of temporary errors: connection, transaction rollback, resources, locks, operator intervention.
     fn is_transient(&self) -> bool {
         match self {
             DatabaseError::Unreachable(_) => true,
@@ -137,7 +137,7 @@ impl From<sqlx::Error> for Error {
     }
 }
 
-/// An error and what caused it, in one line: drivers say the useful part in the cause.
+/// An error and its causes in one line: drivers put the useful part into the cause.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

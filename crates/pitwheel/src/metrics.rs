@@ -1,7 +1,6 @@
-//! Counters and histograms, through the `metrics` facade: they go to whatever recorder the process has.
+//! Counters and histograms, through the `metrics` facade: they go to the recorder of the process.
 //!
-//! Off until [`enable`] is called; a worker that nobody measures pays nothing for them. `pitwheel serve` enables them and
-//! shows them at `/metrics`.
+//! Off until [`enable`] is called, and free of cost until then. `pitwheel serve` enables them and serves them at `/metrics`.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +13,7 @@ use crate::error::{DatabaseError, Error};
 use crate::job::claim::Claimed;
 use crate::job::ending::Ending;
 
-/// How many jobs a claim brought.
+/// The histogram of jobs per claim.
 pub const CLAIM_BATCH: &str = "pitwheel_claim_batch_size";
 const CLAIM_DURATION: &str = "pitwheel_claim_duration_seconds";
 const CLAIM_EMPTY: &str = "pitwheel_claim_empty_total";
@@ -31,29 +30,29 @@ const RETRIES: &str = "pitwheel_job_retries_total";
 const WAIT: &str = "pitwheel_job_wait_seconds";
 const WAKEUPS: &str = "pitwheel_notify_wakeups_total";
 
-/// Queues and kinds that are told apart. Names can be made up by whoever may enqueue.
+/// Pairs of queue and kind with series of their own; the rest share the label `other`. Whoever may enqueue can invent names.
 const SERIES_MAX: usize = 2000;
 
 static ON: AtomicBool = AtomicBool::new(false);
 
-/// Begins to measure, after the process has set its recorder.
+/// Starts to record. Call it after the process has set its recorder.
 pub fn enable() {
     describe_counter!(ENQUEUED, "Jobs enqueued by this process.");
-    describe_counter!(DEDUPLICATED, "Enqueues that gave back a live job with the same key.");
+    describe_counter!(DEDUPLICATED, "Enqueues that returned a live job with the same key.");
     describe_counter!(CLAIMED, "Jobs claimed by this process.");
     describe_counter!(FINISHED, "Attempts that ended here, by outcome.");
-    describe_counter!(RETRIES, "Attempts that will be made again.");
-    describe_counter!(LOST, "Endings that were refused: the job had been given to others.");
+    describe_counter!(RETRIES, "Failed attempts that are retried.");
+    describe_counter!(LOST, "Endings that were refused because the claim was lost.");
     describe_counter!(RESCUED, "Jobs taken from dead workers.");
     describe_counter!(CLAIM_EMPTY, "Claims that found nothing due.");
-    describe_counter!(DB_ERRORS, "Steps of the engine that failed, by SQLSTATE class.");
-    describe_counter!(WAKEUPS, "Hints heard that something is due.");
-    describe_histogram!(WAIT, Unit::Seconds, "From due to claimed.");
-    describe_histogram!(DURATION, Unit::Seconds, "From claimed to settled.");
-    describe_histogram!(CLAIM_DURATION, Unit::Seconds, "How long a claim takes.");
-    describe_histogram!(MAINTENANCE, Unit::Seconds, "How long a sweep takes, and a prune.");
-    describe_histogram!(CLAIM_BATCH, Unit::Count, "Jobs a claim brought.");
-    // Known in advance, so there from the start.
+    describe_counter!(DB_ERRORS, "Failed database calls of the engine, by SQLSTATE class.");
+    describe_counter!(WAKEUPS, "Hints received that something is due.");
+    describe_histogram!(WAIT, Unit::Seconds, "Time from due to claimed.");
+    describe_histogram!(DURATION, Unit::Seconds, "Time from claimed to settled.");
+    describe_histogram!(CLAIM_DURATION, Unit::Seconds, "Duration of a claim.");
+    describe_histogram!(MAINTENANCE, Unit::Seconds, "Duration of a sweep or a prune.");
+    describe_histogram!(CLAIM_BATCH, Unit::Count, "Jobs per claim.");
+    // Series whose labels are known start at zero.
     counter!(CLAIM_EMPTY).absolute(0);
     counter!(LOST).absolute(0);
     counter!(WAKEUPS).absolute(0);
@@ -86,7 +85,7 @@ fn outcome(ending: &Ending) -> usize {
     }
 }
 
-/// What is counted of one queue and kind. Made once, at zero.
+/// The series of one queue and kind.
 struct Series {
     enqueued: Counter,
     deduplicated: Counter,
@@ -122,7 +121,7 @@ impl Series {
     }
 }
 
-/// Kinds of queues, each with its series.
+/// Series by queue and kind.
 type Known = HashMap<String, HashMap<String, Arc<Series>>>;
 
 fn series(queue: &str, kind: &str) -> Arc<Series> {
@@ -139,7 +138,7 @@ fn series(queue: &str, kind: &str) -> Arc<Series> {
     kinds.entry(kind.to_owned()).or_insert_with(|| Arc::new(Series::new(queue, kind))).clone()
 }
 
-/// These queues and kinds are worked on from now on: their series start at zero.
+/// Starts the series of these queues and kinds at zero.
 pub fn expect(queues: &[String], kinds: &[String]) {
     if on() {
         for queue in queues {
@@ -148,7 +147,7 @@ pub fn expect(queues: &[String], kinds: &[String]) {
     }
 }
 
-/// A job was enqueued, or one with its key was there already.
+/// Counts enqueues: queue, kind, and whether the job is new.
 pub(crate) fn enqueued<'a>(jobs: impl Iterator<Item = (&'a str, &'a str, bool)>) {
     if on() {
         for (queue, kind, is_new) in jobs {
@@ -158,7 +157,7 @@ pub(crate) fn enqueued<'a>(jobs: impl Iterator<Item = (&'a str, &'a str, bool)>)
     }
 }
 
-/// A claim brought these, at this time by the database's clock.
+/// Records a claim that ended at `now` by the database's clock and took `took`.
 pub(crate) fn claimed(jobs: &[Claimed], now: SystemTime, took: Duration) {
     if !on() {
         return;
@@ -175,7 +174,7 @@ pub(crate) fn claimed(jobs: &[Claimed], now: SystemTime, took: Duration) {
     }
 }
 
-/// An attempt ended like this, so long after its claim.
+/// Records the ending of an attempt, `took` after its claim.
 pub fn ended(queue: &str, kind: &str, ending: &Ending, took: Duration) {
     if !on() {
         return;
@@ -189,14 +188,14 @@ pub fn ended(queue: &str, kind: &str, ending: &Ending, took: Duration) {
     }
 }
 
-/// So many endings were refused.
+/// Counts endings that were refused.
 pub fn lost(endings: u64) {
     if on() {
         counter!(LOST).increment(endings);
     }
 }
 
-/// Jobs were taken from dead workers.
+/// Counts the jobs that a sweep took from dead workers.
 pub(crate) fn swept(released: usize, buried: usize) {
     if on() {
         counter!(RESCUED, "reason" => "dead_worker").increment(released as u64);
@@ -204,14 +203,14 @@ pub(crate) fn swept(released: usize, buried: usize) {
     }
 }
 
-/// A hint was heard.
+/// Counts a hint.
 pub(crate) fn woken() {
     if on() {
         counter!(WAKEUPS).increment(1);
     }
 }
 
-/// A step of the engine failed.
+/// Counts a failed database call.
 pub(crate) fn failed(error: &Error) {
     let Error::Database(error) = error else { return };
     if on() {
@@ -223,7 +222,7 @@ pub(crate) fn failed(error: &Error) {
     }
 }
 
-/// A sweep or a prune took so long.
+/// Records the duration of a sweep or a prune.
 pub(crate) fn maintained(task: &'static str, took: Duration) {
     if on() {
         histogram!(MAINTENANCE, "task" => task).record(took);

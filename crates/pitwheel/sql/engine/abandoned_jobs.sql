@@ -1,6 +1,6 @@
 -- abandoned_jobs.sql: the jobs that dead workers still hold, a limited number of holds at a time, oldest first.
--- Leans on hold_worker: it costs what the dead held. The writes that follow are fenced; a row that somebody has locked (a
--- settle in a user's transaction) is passed over now, so that one open transaction cannot stop the sweep.
+-- Uses hold_worker: it costs what the dead workers held. The writes that follow are fenced. A row that another transaction has
+-- locked (a settle in a user's transaction) is skipped, so that one open transaction cannot stop the sweep.
 with holds as materialized (
     select hold.id, hold.worker, hold.job_ids, worker.name
     from pitwheel.worker

@@ -1,4 +1,4 @@
--- alive_workers.sql: which of these workers live. A worker without a row was declared dead, or has ended.
+-- alive_workers.sql: which of these workers are alive. A worker without a row was declared dead, or has signed off.
 select worker.id
 from pitwheel.worker
 where worker.id = any($1::bigint[])

@@ -1,4 +1,4 @@
--- attempts.sql: which attempt these claims are, by whom, and whether somebody asked to cancel them.
+-- attempts.sql: the attempts of these claims, the names of their workers, and whether a cancel was requested.
 -- No row: the claim no longer holds the job.
 select job.id, job.attempt, job.max_attempts, job.cancel_requested_at is not null as cancelled, worker.name
 from unnest($1::bigint[], $2::bigint[]) as claim(id, fence)

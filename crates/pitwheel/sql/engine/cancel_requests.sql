@@ -1,4 +1,4 @@
--- cancel_requests.sql: the jobs these workers run that somebody asked to cancel. Leans on job_cancel, which holds no others.
+-- cancel_requests.sql: the running jobs of these workers whose cancel was requested. Uses job_cancel, which has no other jobs.
 select job.holder, job.id, job.fence
 from pitwheel.job
 where job.cancel_requested_at is not null

@@ -1,8 +1,8 @@
--- claim.sql: takes due jobs for one worker, at most as many of each queue as it asks for, and says who holds them.
--- Leans on job_due: every level (a queue's priority) is read from its lower bound on, in index order, and no further than
--- needed. The update touches no indexed column and finds its rows by ctid, which the row lock keeps in place; as an
+-- claim.sql: claims due jobs for one worker, at most the given slots of each queue, and records them in one hold.
+-- Uses job_due: every level (a priority of a queue) is read from its lower bound, in index order, and no further than needed. The
+-- update changes no indexed column and finds its rows by ctid, which cannot change while the row is locked. The ctids are an
 -- array, because a join could be planned as a scan of the whole table.
--- Zero rows: nothing is due, the queues are paused, or the worker was declared dead or told to be quiet.
+-- Zero rows: nothing is due, the queues are paused, or the worker was declared dead or is quiet.
 with asked as materialized (
     select ask.queue, ask.slots
     from unnest($2::text[], $3::int[]) as ask(queue, slots)

@@ -1,6 +1,6 @@
--- claim_alone.sql: takes one job that was running when its worker died, twice or more, for a worker that runs nothing else.
--- Leans on job_suspect, which holds only such jobs. Same columns as claim.sql.
--- Zero rows: none is due, its queue is paused, or the worker was declared dead or told to be quiet.
+-- claim_alone.sql: claims one suspect, a job that was running at two crashes or more, for a worker that runs nothing else.
+-- Uses job_suspect, which has only such jobs. Same columns as claim.sql.
+-- Zero rows: no suspect is due, its queue is paused, or the worker was declared dead or is quiet.
 with due as materialized (
     select job.ctid as tid, job.id
     from pitwheel.job

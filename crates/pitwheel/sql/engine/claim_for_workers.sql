@@ -1,11 +1,11 @@
--- claim_for_workers.sql: what claim.sql does, for a node that feeds many workers: the n-th due job goes to the n-th hand held out.
--- Leans on job_due in the same way. A queue earlier in the list is served first; the caller lets them take turns.
--- The row of the first job says which holds were made. Zero rows: nothing is due, the queues are paused, or all the
--- workers were declared dead or told to be quiet.
-with hands as materialized (
-    select array_agg(hand.worker order by hand.n) as workers, count(*) as count
-    from unnest($1::bigint[]) with ordinality as hand(worker, n)
-    where hand.worker = any (array(
+-- claim_for_workers.sql: claims like claim.sql, for many workers at once: the n-th due job goes to the worker of the n-th slot.
+-- Uses job_due in the same way. A queue earlier in the list is read first; the caller rotates the list.
+-- The row of the first job returns the holds that were created. Zero rows: nothing is due, the queues are paused, or all the
+-- workers were declared dead or are quiet.
+with slots as materialized (
+    select array_agg(slot.worker order by slot.n) as workers, count(*) as count
+    from unnest($1::bigint[]) with ordinality as slot(worker, n)
+    where slot.worker = any (array(
         select worker.id
         from pitwheel.worker
         where worker.id = any($2::bigint[]) and worker.dead_at is null and worker.quiet_at is null
@@ -42,21 +42,21 @@ due as materialized (
               and job.crashes < 2
               and job.kind = any($8::text[])
             order by job.run_at, job.id
-            limit (select hands.count from hands)
+            limit (select slots.count from slots)
             for no key update skip locked
         ) as job
-        limit (select hands.count from hands)
+        limit (select slots.count from slots)
     ) as head
 ),
 held as (
     insert into pitwheel.hold (worker, job_ids)
-    select hands.workers[due.n], array_agg(due.id)
-    from due, hands
-    group by hands.workers[due.n]
+    select slots.workers[due.n], array_agg(due.id)
+    from due, slots
+    group by slots.workers[due.n]
     returning hold.worker, hold.id
 )
 update pitwheel.job
-set holder = (select hands.workers from hands)[due.n],
+set holder = (select slots.workers from slots)[due.n],
     fence = job.fence + 1, attempt = job.attempt + 1, claimed_at = clock_timestamp()
 from due
 where job.ctid = due.tid

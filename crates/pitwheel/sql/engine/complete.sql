@@ -1,6 +1,6 @@
--- complete.sql: the claimed jobs are done and leave no history; holds that were emptied before go too.
--- Finds each row by the ctid it had when it was claimed: one page instead of a walk down an index.
--- Rows not returned: the row has moved since, or that claim no longer holds the job; finish.sql tells.
+-- complete.sql: the claimed jobs are done and leave no history. Holds that were emptied before are deleted.
+-- Finds each row by the ctid it had when it was claimed: one page read instead of an index lookup.
+-- Rows not returned: the row has moved since, or that claim no longer holds the job; finish.sql decides.
 with emptied as (
     delete from pitwheel.hold
     where hold.id = any($4::bigint[])

@@ -1,5 +1,5 @@
--- drop_holds.sql: forgets the holds of dead workers from which nothing is held any more.
--- A hold stays while one of its jobs is still held, for instance because a settle of it is under way.
+-- drop_holds.sql: deletes these holds, as far as none of their jobs is held any more.
+-- A hold stays while one of its jobs is held, for instance because a settle of it is in progress.
 delete from pitwheel.hold
 where hold.id = any($1::bigint[])
   and not exists (

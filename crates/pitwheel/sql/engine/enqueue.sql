@@ -1,6 +1,6 @@
--- enqueue.sql: adds jobs without keys; the ids come back in the order given.
--- A time in the past, or none, is the moment of the insert: what claims rely on is that nothing is inserted far behind
--- the clock (cursor.rs).
+-- enqueue.sql: adds jobs without keys; the ids are returned in the order given.
+-- A time in the past, or none, means the time of the insert: claims rely on it that no job gets a run_at
+-- far in the past (cursor.rs).
 insert into pitwheel.job (kind, payload, queue, run_at, enqueued_at, priority, max_attempts, timeout_ms, metadata)
 select input.kind, input.payload::json, input.queue,
     case when input.delay_ms = 0 and input.run_at_us is null then clock_timestamp()

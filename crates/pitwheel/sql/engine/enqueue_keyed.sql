@@ -1,7 +1,7 @@
--- enqueue_keyed.sql: adds jobs, some with keys; one row back for each, in the order given.
--- A key that a live job of the kind has gives back that job (`is_new` false) and changes nothing. Inserted in the order
--- of kind and key, so that two such batches cannot deadlock. Leans on job_key.
--- A null id: the job in the way was committed or finished while this ran; the caller asks again.
+-- enqueue_keyed.sql: adds jobs, some with keys; one row is returned for each, in the order given.
+-- If a live job of the kind has the key, that job is returned (`is_new` false) and nothing is changed. Inserts in the order of
+-- kind and key, so that two such batches cannot deadlock. Uses job_key.
+-- A null id: the job with the same key was committed or finished while this ran; the caller sends the job again.
 with input as materialized (
     select nextval('pitwheel.job_id_seq') as id, job.kind, job.payload, job.queue, job.delay_ms,
         job.run_at_us, job.priority, job.max_attempts, job.timeout_ms, job.metadata, job.key, job.n

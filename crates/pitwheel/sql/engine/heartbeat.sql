@@ -1,9 +1,8 @@
--- heartbeat.sql: moves the leases of many workers on, says which of their jobs somebody asked to cancel, and whether
--- they shall end.
--- One row or more for each that lives; a worker without a row was declared dead.
--- Locked by id first: an update locks rows in the order in which its plan finds them, and a sweep or another node's heartbeat
--- may find them in another.
-with living as materialized (
+-- heartbeat.sql: renews the leases of many workers; returns the cancel requests of their jobs, and which workers are to drain.
+-- One row or more for each worker that is alive; a worker without a row was declared dead.
+-- Locks by id first: an update locks rows in the order of its plan, and a sweep or the heartbeat of another node may use another
+-- order, which would deadlock.
+with alive as materialized (
     select worker.id
     from pitwheel.worker
     where worker.id = any($1::bigint[])
@@ -14,8 +13,8 @@ with living as materialized (
 renewed as (
     update pitwheel.worker
     set lease_until = clock_timestamp() + worker.lease
-    from living
-    where worker.id = living.id
+    from alive
+    where worker.id = alive.id
     returning worker.id, worker.drain_at is not null as drain
 )
 select renewed.id as worker, renewed.drain, job.id, job.fence

@@ -1,4 +1,4 @@
--- held.sql: what these workers hold. Leans on hold_worker. A hold of which nothing is held any more has one row of nulls.
+-- held.sql: the jobs that these workers hold. Uses hold_worker. A hold of which nothing is held any more has one row of nulls.
 select hold.id as hold, hold.worker, job.id, job.fence
 from pitwheel.hold
 left join lateral (

@@ -1,6 +1,6 @@
--- look_back.sql: for each level, the first job that waits between its floor and its bound, where claims no longer look.
--- Also the clock and the snapshot, from which the caller learns how far nothing can appear any more (cursor.rs).
--- Reads job_due from the floor; changes nothing. One row per level; nulls: nothing was left behind.
+-- look_back.sql: for each level, the first job that waits between its floor and its bound, where claims no longer read.
+-- Also the clock and the transaction ids, from which the caller computes below which position no job can appear (cursor.rs).
+-- Reads job_due from the floor; changes nothing. One row per level; nulls: no job waits there.
 select level.n::int as level, behind.run_at, behind.id, clock_timestamp() as seen_at,
     pg_snapshot_xmin(pg_current_snapshot())::text::bigint as oldest_xid,
     pg_snapshot_xmax(pg_current_snapshot())::text::bigint as next_xid,

@@ -1,4 +1,4 @@
--- progress.sql: how far the claimed jobs are. Rows that no longer belong to the claim are left alone.
+-- progress.sql: writes the progress of the claimed jobs. Rows that no longer belong to the claim are not changed.
 update pitwheel.job
 set progress = report.progress, note = report.note
 from unnest($1::bigint[], $2::bigint[], $3::real[], $4::text[]) as report(id, fence, progress, note)

@@ -1,7 +1,7 @@
--- put_back.sql: the claimed jobs wait again, from a time counted from now: retried, snoozed, released or taken from the
--- dead. `uncharged` gives the attempt back, `crashed` counts a crash.
--- Rows not returned: the claim no longer holds the job, or somebody asked to cancel it; the caller tells the two apart by
--- finishing it as cancelled, which only the second lets through.
+-- put_back.sql: the claimed jobs wait again, for a delay from now: retried, snoozed, released, or taken from a dead worker.
+-- `uncharged` does not count the attempt, `crashed` counts a crash.
+-- Rows not returned: the claim no longer holds the job, or a cancel was requested. The caller finishes them as cancelled, which
+-- succeeds only in the second case.
 update pitwheel.job
 set holder = null,
     claimed_at = null,

@@ -1,5 +1,5 @@
--- renew.sql: moves the worker's lease on, for all it holds. Late is not too late: only the sweep ends a lease.
--- The row says whether the worker shall end.
+-- renew.sql: renews the worker's lease, for all it holds. An expired lease can be renewed: only the sweep ends a lease.
+-- Returns whether the worker is to drain.
 -- Zero rows: the worker was declared dead, and its jobs are given to others.
 update pitwheel.worker
 set lease_until = clock_timestamp() + worker.lease

@@ -1,4 +1,4 @@
--- retire.sql: the worker ends of its own accord. What it may still hold is taken back at the next sweep.
+-- retire.sql: the worker signs off. What it may still hold is released by the next sweep.
 update pitwheel.worker
 set dead_at = clock_timestamp()
 where worker.id = $1

@@ -1,9 +1,9 @@
--- sweep.sql: ticks, and declares dead the workers whose lease has run out. One statement, so that a sweeper that dies
--- half-way has done nothing.
--- If nobody ticked for longer than $2 (the database was away, the sweepers were paused, the clock jumped), nobody could
--- renew either: then every lease is given its full length again, and nobody dies. A lease that reaches further than its
--- length (the clock jumped back) is cut.
--- Zero rows: somebody else ticked within $1.
+-- sweep.sql: records a sweep, and declares the workers dead whose lease has expired. One statement, so that a sweep that is
+-- interrupted has done nothing.
+-- If no sweep happened for longer than $2 (the database was not reachable, the processes were paused, the clock jumped), workers
+-- could not renew either: then every lease gets its full length again, and no worker is declared dead. A lease that ends later
+-- than its length from now (the clock jumped back) is cut.
+-- Zero rows: another node swept within $1.
 with tick as materialized (
     select clock_timestamp() - sweep_tick.ticked_at > $2::bigint * interval '1 millisecond' as leases_extended
     from pitwheel.sweep_tick
@@ -17,7 +17,7 @@ ticked as (
     from tick
 ),
 -- By id, like a heartbeat: otherwise the two can wait for each other.
-wrong as materialized (
+changed as materialized (
     select worker.id
     from tick
     cross join pitwheel.worker
@@ -33,20 +33,20 @@ wrong as materialized (
 leased as (
     update pitwheel.worker
     set lease_until = clock_timestamp() + worker.lease
-    from tick, wrong
-    where worker.id = wrong.id
+    from tick, changed
+    where worker.id = changed.id
       and (tick.leases_extended or worker.lease_until > clock_timestamp() + worker.lease)
 ),
 dead as (
     update pitwheel.worker
     set dead_at = clock_timestamp()
-    from tick, wrong
-    where worker.id = wrong.id
+    from tick, changed
+    where worker.id = changed.id
       and not tick.leases_extended
       and worker.lease_until < clock_timestamp()
     returning worker.id, worker.name
 ),
-forgotten as (
+deleted as (
     delete from pitwheel.worker
     using tick
     where worker.dead_at < clock_timestamp() - interval '1 day'

@@ -1,4 +1,4 @@
--- token_hashes.sql: what a server needs to know of the tokens that are good now.
+-- token_hashes.sql: the valid tokens, as a server checks them.
 select token.hash, token.id, token.name, token.role
 from pitwheel.token
 where token.revoked_at is null

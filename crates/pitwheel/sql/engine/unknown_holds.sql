@@ -1,6 +1,6 @@
--- unknown_holds.sql: what this worker holds beside the holds it knows: a claim was committed, but its answer was lost with
--- the connection. Leans on hold_worker. For a worker that has no claim under way.
--- Zero rows: nothing is held unknowingly.
+-- unknown_holds.sql: the holds of this worker that it does not know: a claim was committed, but its result was lost with the
+-- connection. Uses hold_worker. For a worker that has no claim in progress.
+-- Zero rows: there are none.
 select hold.id as hold, job.id, job.fence
 from pitwheel.hold
 cross join lateral unnest(hold.job_ids) as held(id)

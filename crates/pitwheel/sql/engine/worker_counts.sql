@@ -1,4 +1,4 @@
--- worker_counts.sql: the living workers, counted by how they come in and where they stand.
+-- worker_counts.sql: the running workers, counted by transport and state.
 select worker.transport,
     case when worker.drain_at is not null then 'draining' when worker.quiet_at is not null then 'quiet' else 'alive' end
         as state,

@@ -1,4 +1,4 @@
--- workers_of_token.sql: which of these workers came in with this token.
+-- workers_of_token.sql: which of these workers connected with this token.
 select worker.id
 from pitwheel.worker
 where worker.id = any($1::bigint[])

@@ -1,4 +1,4 @@
--- audit.sql: who changed what, newest first, a page at a time.
+-- audit.sql: the audit log, newest first, one page at a time.
 select audit.id, audit.at, audit.actor, audit.action, audit.subject, audit.job_ids
 from pitwheel.audit
 where audit.id < $1

@@ -1,5 +1,5 @@
--- cancel.sql: waiting jobs are cancelled at once and move to the history; running ones are asked to stop.
--- The rows are locked first, so that a claim cannot slip between the two answers.
+-- cancel.sql: cancels waiting jobs, which move to the history, and requests the cancel of running ones.
+-- The rows are locked first, so that no claim comes between the two parts.
 -- No row for an id: no live job has it.
 with target as materialized (
     select job.id, job.holder
@@ -17,7 +17,7 @@ gone as (
         job.max_attempts, job.priority, job.crashes, job.queue, job.kind, job.key, job.payload, job.metadata, job.note,
         job.errors
 ),
-remembered as (
+kept as (
     insert into pitwheel.job_history (
         id, finished_at, run_at, enqueued_at, fence, worker, claimed_at, timeout_ms, attempt, max_attempts, priority,
         crashes, state, queue, kind, key, payload, metadata, note, errors

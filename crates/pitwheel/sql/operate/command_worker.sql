@@ -1,5 +1,5 @@
--- command_worker.sql: a worker is told to be quiet (it is given nothing more), to drain (and then to end), or to go on.
--- One that drains goes on draining. Zero rows: no living worker has this id, or it drains already.
+-- command_worker.sql: a worker becomes quiet (it gets no more jobs), drains (and then ends), or resumes.
+-- A draining worker stays draining. Zero rows: the worker is not running, or is already draining.
 with target as materialized (
     select worker.id, worker.name, worker.quiet_at
     from pitwheel.worker

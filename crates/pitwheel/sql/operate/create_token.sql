@@ -1,4 +1,4 @@
--- create_token.sql: a token, of which only the hash is kept. A valid one of that name: unique violation.
+-- create_token.sql: creates a token, of which only the hash is stored. A unique violation: a valid token has this name.
 with created as (
     insert into pitwheel.token (name, role, hash, created_by, expires_at)
     values ($1, $2, $3, $5, $4)

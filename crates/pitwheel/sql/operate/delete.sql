@@ -1,5 +1,5 @@
--- delete.sql: waiting and finished jobs are forgotten for good.
--- No row for an id: no job has it, or somebody runs it.
+-- delete.sql: deletes waiting and finished jobs for good.
+-- No row for an id: no job has it, or it is running.
 with target as materialized (
     select job.id
     from pitwheel.job

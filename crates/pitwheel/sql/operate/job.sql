@@ -1,4 +1,4 @@
--- job.sql: one job, live or finished, with everything known about it. Zero rows: no such job, or its history was pruned.
+-- job.sql: one job, live or finished, with all its columns. Zero rows: no such job, or its history was pruned.
 select job.id, job.kind, job.queue,
     case when job.holder is null then 'waiting' else 'running' end as state,
     job.priority, job.attempt, job.max_attempts, job.key, job.run_at, job.enqueued_at, job.claimed_at,

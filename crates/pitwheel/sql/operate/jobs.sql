@@ -1,7 +1,7 @@
--- jobs.sql: jobs, newest first, a page at a time, without their payloads.
--- A filter may match nothing for long: so only so many of the newest rows are looked at, of live ($7), running ($8),
--- finished ($9) and dead or cancelled ($10) jobs. `floor` is the id down to which that was; null: there are no more.
--- Leans on the primary key, on the holds for what runs, and on job_history_id and job_history_unhappy.
+-- jobs.sql: jobs, newest first, one page at a time, without their payloads.
+-- A filter may match few rows, so the scan is limited: to so many live ($7), running ($8), finished ($9) and dead or cancelled
+-- ($10) jobs. `floor` is the id down to which all rows were scanned; null: there are no more.
+-- Uses the primary key, the holds for running jobs, and job_history_id and job_history_unhappy.
 with live as materialized (
     select job.id, job.kind, job.queue, case when job.holder is null then 'waiting' else 'running' end as state,
         job.priority, job.attempt, job.max_attempts, job.key, job.run_at, job.enqueued_at, job.claimed_at,
@@ -29,7 +29,7 @@ running as (
             job.enqueued_at, job.claimed_at, job.progress, job.note
         from pitwheel.job
         where job.id = held.id and job.holder = held.worker
-        limit 1 -- by its id, one at a time: nothing else costs what is in flight
+        limit 1 -- one index probe per job: the cost is bound to what is running
     ) as job
 ),
 finished as materialized (
@@ -51,8 +51,8 @@ unhappy as materialized (
     order by history.id desc
     limit $10
 ),
-looked_at as (
-    -- One that is full goes on below its last row; above the highest of those all is known.
+scanned as (
+    -- A scan that reached its limit continues below its last row; above the highest of those ids all rows were scanned.
     select max(part.floor) as floor
     from (
         select min(live.id) as floor from live having count(*) >= $7
@@ -68,9 +68,9 @@ found as (
     table live union all table running union all table finished union all table unhappy
 )
 select found.id, found.kind, found.queue, found.state, found.priority, found.attempt, found.max_attempts, found.key,
-    found.run_at, found.enqueued_at, found.claimed_at, found.finished_at, found.progress, found.note, looked_at.floor
-from looked_at
-left join found on (looked_at.floor is null or found.id >= looked_at.floor)
+    found.run_at, found.enqueued_at, found.claimed_at, found.finished_at, found.progress, found.note, scanned.floor
+from scanned
+left join found on (scanned.floor is null or found.id >= scanned.floor)
     and ($2::text is null or found.queue = $2)
     and ($3::text is null or found.kind = $3)
     and ($4::text is null or found.state = $4)

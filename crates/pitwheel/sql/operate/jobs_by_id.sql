@@ -1,4 +1,4 @@
--- jobs_by_id.sql: how these jobs stand, live or finished, without their payloads. No row for an id: no such job.
+-- jobs_by_id.sql: these jobs, live or finished, without their payloads. No row for an id: no such job.
 select job.id, job.kind, job.queue, case when job.holder is null then 'waiting' else 'running' end as state,
     job.priority, job.attempt, job.max_attempts, job.key, job.run_at, job.enqueued_at, job.claimed_at,
     null::timestamptz as finished_at, job.progress, job.note

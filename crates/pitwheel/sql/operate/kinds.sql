@@ -1,4 +1,4 @@
--- kinds.sql: kinds with something said about them, and those that living workers run.
+-- kinds.sql: kinds that have settings, and kinds that running workers handle.
 select known.name, coalesce(kind.redacted, false) as redacted, known.workers
 from (
     select named.name, count(named.worker) as workers

@@ -1,4 +1,4 @@
--- pause.sql: nothing more is claimed from this queue (`*`: from any queue) by a claim that starts after this commits.
+-- pause.sql: no claim that starts after this commits takes a job from this queue (`*`: from any queue).
 with paused as (
     insert into pitwheel.queue (name, paused_at)
     values ($1, clock_timestamp())

@@ -1,5 +1,5 @@
--- queues.sql: every queue that has live jobs or something said about it (`*`, when all are paused), with counts that stop
--- at $1 in all, so that the answer takes the same time at any backlog. The names come from job_due by jumping from one to the next.
+-- queues.sql: every queue that has live jobs or settings (`*`, when all are paused). Counting stops at $1 jobs in all, so that the
+-- query takes the same time at any backlog. The names are read from job_due with one index probe per name.
 with recursive name(queue) as (
     (select job.queue from pitwheel.job order by job.queue limit 1)
     union all
@@ -28,7 +28,7 @@ left join lateral (
         select job.holder, job.run_at
         from pitwheel.job
         where job.queue = known.queue
-        order by job.queue, job.priority, job.run_at, job.id -- by job_due: a scan of the table could be one of all of it
+        order by job.queue, job.priority, job.run_at, job.id -- so that job_due is used: a scan of the table could read all of it
         limit share.rows
     ) as seen
 ) as counted on true

@@ -1,4 +1,4 @@
--- redact.sql: whether payloads and results of a kind are kept from those who may only look.
+-- redact.sql: redacts the payloads, metadata and results of a kind for viewers, or shows them again.
 with said as (
     insert into pitwheel.kind (name, redacted)
     values ($1, $2)

@@ -1,5 +1,5 @@
--- reschedule.sql: waiting jobs are due at another time; one that has passed, or none, is now: what claims rely on is that
--- nothing turns up far behind the clock (cursor.rs).
+-- reschedule.sql: waiting jobs are due at another time. A time in the past, or none, means now: claims rely on it that no
+-- job gets a run_at far in the past (cursor.rs).
 -- No row for an id: no waiting job has it.
 with target as materialized (
     select job.id

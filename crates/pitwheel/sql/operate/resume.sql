@@ -1,4 +1,4 @@
--- resume.sql: the queue (`*`: the pause of all) is claimed from again. Zero rows: it was not paused.
+-- resume.sql: the queue (`*`: the pause of all queues) is claimed from again. Zero rows: it was not paused.
 with resumed as (
     update pitwheel.queue
     set paused_at = null

@@ -1,6 +1,6 @@
--- retry.sql: dead or cancelled jobs are live again, due now, with all their attempts before them. Their ids, errors and
--- fences stay: what a holder of the first life may still write is refused.
--- No row for an id: the history holds no dead or cancelled job of it. A live job with the key of one: unique violation.
+-- retry.sql: dead or cancelled jobs are live again, due now, with all their attempts. Their ids, errors and fences stay, so a late
+-- write of a former holder is refused.
+-- No row for an id: the history has no dead or cancelled job with it. A unique violation: a live job has the key of one of them.
 with back as (
     delete from pitwheel.job_history
     where job_history.id = any($1::bigint[])

@@ -1,4 +1,4 @@
--- revoke_token.sql: the token of this name is good for nothing any more. Zero rows: there is none.
+-- revoke_token.sql: the token of this name is no longer valid. Zero rows: there is no such token.
 with revoked as (
     update pitwheel.token
     set revoked_at = clock_timestamp()

@@ -1,4 +1,4 @@
--- workers.sql: workers, newest first, a page at a time; those that ended are remembered for a day.
+-- workers.sql: workers, newest first, one page at a time; workers that ended are kept for a day.
 -- The jobs of a worker are counted up to 1,000.
 with page as materialized (
     select worker.id, worker.name, worker.transport, worker.queues, worker.kinds, worker.slots, worker.started_at,

@@ -1,4 +1,4 @@
-//! Taking due jobs: at most what was asked, each by one holder, in the order of priority and time.
+//! Claiming due jobs: at most the slots given, each job by one holder, in the order of priority and time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,9 +21,9 @@ const CLAIM_ALONE: &str = include_str!("../../sql/engine/claim_alone.sql");
 const LOOK_BACK: &str = include_str!("../../sql/engine/look_back.sql");
 const UNKNOWN_HOLDS: &str = include_str!("../../sql/engine/unknown_holds.sql");
 
-/// Claims up to the slots asked for, from where the cursor says. Tell the cursor afterwards, with [`Cursor::after`].
+/// Claims up to the given slots for one worker, reading from the cursor's bounds. Pass the result to [`Cursor::after`].
 ///
-/// Not safe to cancel: a claim whose answer nobody reads is held until the sweep finds its worker dead.
+/// Not safe to cancel: the jobs of a claim whose result is not read stay held until [`release_unknown`] or a sweep finds them.
 pub async fn claim(
     client: &impl Sql,
     worker: i64,
@@ -53,8 +53,8 @@ pub async fn claim(
     Ok(rows.iter().map(|row| claimed(row, worker, row.get(13), &mut names)).collect())
 }
 
-/// Claims for many workers: one job for each of the slots_by_worker held out, at most [`CLAIM_MAX`], in their order. Who got which is
-/// said with each job. Tell the cursor afterwards.
+/// Claims for many workers: the n-th due job goes to the n-th entry of `slots_by_worker`, at most 500 of them. The holder is in
+/// each job. Pass the result to [`Cursor::after`].
 ///
 /// Not safe to cancel, like [`claim`].
 pub async fn claim_for_workers(
@@ -93,7 +93,7 @@ pub async fn claim_for_workers(
     Ok(read.collect())
 }
 
-/// Claims one job that was running when its worker died twice. For a worker that runs nothing else.
+/// Claims one suspect: a job that was running at two crashes. For a worker that runs nothing else.
 pub async fn claim_alone(
     client: &Client,
     worker: i64,
@@ -105,8 +105,8 @@ pub async fn claim_alone(
     Ok(rows.first().map(|row| claimed(row, worker, row.get(13), &mut Names::default())))
 }
 
-/// Releases what this worker holds without knowing it. A claim that fails may have been committed all the same: then its
-/// jobs would be held, by a worker that lives and does not run them, for ever. Returns how many jobs were released.
+/// Releases jobs that this worker holds without knowing it. A claim that failed here may have been committed at the server; its
+/// jobs would stay held by a worker that is alive and does not run them. Returns how many jobs were released.
 pub async fn release_unknown(client: &impl Sql, worker: i64, known_holds: &[i64]) -> Result<usize, Error> {
     let params: Params = &[(&worker, Type::INT8), (&known_holds, Type::INT8_ARRAY)];
     let rows = client.rows(UNKNOWN_HOLDS, params).await?;
@@ -124,15 +124,15 @@ pub async fn release_unknown(client: &impl Sql, worker: i64, known_holds: &[i64]
     Ok(settle(client, &batch, &holds).await?.len())
 }
 
-/// What a look back tells beyond the cursor.
+/// What a look back found beside the positions.
 pub struct LookedBack {
-    /// The database's clock.
+    /// The time by the database's clock.
     pub seen_at: SystemTime,
-    /// Whether a job waits that must run alone.
+    /// Whether a suspect is due.
     pub suspects: bool,
 }
 
-/// Looks for jobs that appeared where claims no longer read, and lets the next claim start there.
+/// Looks for due jobs below the bounds, where claims no longer read, and moves the bounds back to them.
 pub async fn look_back(client: &Client, kinds: &[String], cursor: &mut Cursor) -> Result<LookedBack, Error> {
     let (floors, bounds) = (cursor.floors(), cursor.bounds());
     let rows = query(
@@ -165,7 +165,7 @@ pub async fn look_back(client: &Client, kinds: &[String], cursor: &mut Cursor) -
     Ok(LookedBack { seen_at: snapshot.seen_at, suspects: first.get("suspects") })
 }
 
-/// Names that many jobs of one claim share, each kept once.
+/// The names of queues and kinds in one claim, each allocated once.
 #[derive(Default)]
 struct Names(Vec<Arc<str>>);
 

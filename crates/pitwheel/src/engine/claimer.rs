@@ -1,5 +1,5 @@
-//! The loop that claims: one for all queues of a worker, or of many that take the same, woken by hints, polling when there
-//! are none.
+//! The loop that claims: one for all queues of a worker, or for all streams of a server that have the same queues and kinds.
+//! Hints wake it; without them it polls.
 
 use std::future::Future;
 use std::time::{Duration, Instant, SystemTime};
@@ -17,98 +17,99 @@ use crate::job::claim::{Claimed, QueueSlots};
 use crate::metrics;
 use crate::postgres::Pool;
 
-/// After a claim that found something: more is likely on its way.
+/// The poll interval after a claim that found something: more is likely to follow.
 const POLL_SOON: Duration = Duration::from_millis(2);
-/// When nothing is found: an idle node costs 25 statements a second, and a job that nobody hints at waits 20 ms at the
-/// median.
+/// The poll interval when nothing is found: an idle node costs 25 statements a second, and a job without a hint waits 20 ms at
+/// the median.
 const POLL_IDLE: Duration = Duration::from_millis(40);
-/// However many claim on a node, a job that nobody hints at waits no longer.
+/// The longest poll interval, however many claimers a node has.
 const POLL_SHARED: Duration = Duration::from_secs(1);
-/// How often a job that appeared where claims no longer read is looked for.
+/// The interval of looks back.
 const LOOK_BACK: Duration = Duration::from_secs(1);
-/// A look back that takes long, because a transaction has been open for long, is made rarer: at most this share of the time.
+/// A look back that takes long, because a transaction has been open for long, is made less often: it takes at most one part in
+/// this many of the time.
 const LOOK_BACK_SHARE: u32 = 10;
-/// How often the cursor is forgotten, in case that something broke its rules.
+/// How often the cursor starts over from the bottom, in case a job appeared where it should not.
 const START_OVER: Duration = Duration::from_secs(60);
-/// How long after a claim that failed the worker looks for jobs it may hold unknowingly: a statement given up by us may go on
-/// at the server for a while.
+/// How long after a failed claim the worker looks for jobs that it holds without knowing it: a statement that timed out here may
+/// still run at the server.
 const UNKNOWN_CLAIMS: Duration = Duration::from_secs(120);
-/// Claims under way at a time when the last one was full: while one waits for its commit, the other works.
+/// Claims at a time when the last one was full: while one waits for its commit, the other works.
 const CLAIMS_MAX: usize = 2;
 
-/// Who takes what the loop claims: the slots of one worker, or the streams of a node.
+/// What the loop claims for: the slots of one worker, or the streams of a server.
 pub trait ClaimSink: Sync {
-    /// A name for logs.
+    /// The name for logs.
     fn name(&self) -> &str;
-    /// Connections for claims.
+    /// The connections for claims.
     fn pool(&self) -> &Pool;
-    /// Where it takes from.
+    /// The queues to claim from.
     fn queues(&self) -> &[String];
-    /// What it takes.
+    /// The kinds to claim.
     fn kinds(&self) -> &[String];
-    /// Ends when no more shall be claimed.
+    /// Ends when no more must be claimed.
     fn stop(&self) -> &CancellationToken;
-    /// Something may be due.
+    /// Notified when something may be due.
     fn due(&self) -> &Notify;
-    /// There may be room again.
+    /// Notified when slots may be free again.
     fn freed(&self) -> &Notify;
-    /// Sets room aside for one claim; empty when there is none. Queues take turns at being first.
+    /// Reserves free slots for one claim; empty when there are none. Queues take turns at being first.
     fn reserve(&self) -> Reserved;
-    /// Claims for what was set aside.
+    /// Claims for the reserved slots.
     fn claim(
         &self,
         room: &Reserved,
         bounds: &Bounds,
     ) -> impl Future<Output = Result<Vec<Claimed>, Error>> + Send;
-    /// Gives back the room that a claim did not fill.
+    /// Frees the reserved slots that the claim did not fill.
     fn unreserve(&self, room: &Reserved, claimed: &[Claimed]);
-    /// Starts what was claimed.
+    /// Starts the claimed jobs.
     fn start(&self, jobs: Vec<Claimed>);
-    /// Gives back what may be held unknowingly, because the answer of a claim was lost.
+    /// Releases jobs that are held without being known, because the result of a claim was lost.
     fn release_unknown(&self) -> impl Future<Output = Result<usize, Error>> + Send;
-    /// A worker that runs nothing, to run a suspect alone; it gets nothing else until that has ended.
+    /// Reserves a worker that runs nothing, to run a suspect alone; it gets no other job until the suspect has ended.
     fn alone(&self) -> Option<i64>;
-    /// Starts a suspect on the worker that [`ClaimSink::alone`] gave; without one, that worker goes on as before.
+    /// Starts a suspect on the worker that [`ClaimSink::alone`] returned; without a suspect, that worker goes on as before.
     fn start_alone(&self, worker: i64, suspect: Option<Claimed>);
-    /// How many claim like this one on this node, itself included. While they are idle they share one node's polls.
+    /// The number of claimers on this node, this one included. While idle they share the polls of one.
     fn claimers_on_node(&self) -> u32 {
         1
     }
-    /// How long to claim nothing at all, at first, so that somebody gets to be alone.
+    /// How long to claim nothing, at first, so that a worker becomes free to run a suspect alone.
     fn alone_wait(&self) -> Duration;
 }
 
-/// Room set aside for one claim.
+/// Slots reserved for one claim.
 #[derive(Debug, Default)]
 pub struct Reserved {
-    /// How many of each queue, in the order in which they are asked.
+    /// The slots of each queue, in the order of the claim.
     pub slots_by_queue: Vec<QueueSlots>,
-    /// Whose room it is, one entry for each job; empty where all is one worker's.
+    /// The worker of each slot, one entry per slot; empty where all slots belong to one worker.
     pub slots_by_worker: Vec<i64>,
-    /// How many in all.
+    /// The number of slots.
     pub total: usize,
 }
 
 struct Claimer<'a, T> {
     sink: &'a T,
     cursor: Cursor,
-    /// The last claim brought all it asked for, so there is more.
+    /// The last claim filled all its slots, so more is due.
     busy: bool,
     poll: Duration,
     next_poll: Instant,
     hint: bool,
     next_look: Instant,
     next_start_over: Instant,
-    /// The database's clock when it was last seen, and when that was.
+    /// The time by the database's clock when it was last read, and when that was.
     clock: (SystemTime, Instant),
     suspects: bool,
     alone_wait: Duration,
-    /// Until when a claim that failed may turn out to have been committed.
+    /// Until when a failed claim may turn out to have been committed.
     unknown_until: Instant,
 }
 
-/// What a claim asked for, when it began, and what it brought.
-type Answer = (Reserved, Instant, Result<Vec<Claimed>, Error>);
+/// The slots of a claim, when it began, and its result.
+type ClaimReply = (Reserved, Instant, Result<Vec<Claimed>, Error>);
 
 /// Claims and starts jobs until the sink stops.
 pub async fn run_claimer(sink: &impl ClaimSink) {
@@ -126,7 +127,7 @@ pub async fn run_claimer(sink: &impl ClaimSink) {
         while claimer.wants_more(claims.len()) {
             let room = sink.reserve();
             if room.total == 0 {
-                // Nothing to do before there is room again; then at once.
+                // The next claim follows as soon as a slot is free.
                 claimer.busy = true;
                 break;
             }
@@ -135,7 +136,7 @@ pub async fn run_claimer(sink: &impl ClaimSink) {
         }
         let idle = claims.is_empty();
         tokio::select! {
-            Some(answer) = claims.next(), if !idle => match claimer.take(answer) {
+            Some(reply) = claims.next(), if !idle => match claimer.take(reply) {
                 Ok(()) => retry_delay.reset(),
                 Err(error) => {
                     tracing::warn!(%error, worker = sink.name(), "cannot claim, will try again");
@@ -148,15 +149,15 @@ pub async fn run_claimer(sink: &impl ClaimSink) {
             () = sink.stop().cancelled() => {}
         }
     }
-    // A claim under way brings jobs that are ours, whether we want them or not.
-    while let Some(answer) = claims.next().await {
-        if let Err(error) = claimer.take(answer) {
+    // The jobs of a claim that is still running are held by this worker, so they are started.
+    while let Some(reply) = claims.next().await {
+        if let Err(error) = claimer.take(reply) {
             tracing::warn!(%error, worker = sink.name(), "the last claim failed");
         }
     }
 }
 
-async fn claim_once(sink: &impl ClaimSink, room: Reserved, bounds: Bounds) -> Answer {
+async fn claim_once(sink: &impl ClaimSink, room: Reserved, bounds: Bounds) -> ClaimReply {
     let begun = Instant::now();
     let claimed = sink.claim(&room, &bounds).await;
     (room, begun, claimed)
@@ -181,27 +182,27 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
         }
     }
 
-    /// Whether it is time for another claim beside those under way. Before a look back none is begun: its answer would
-    /// move the bound on again over what the look found.
+    /// Whether to start another claim beside those that run. Before a look back none is started: its result would move the
+    /// bound past what the look back finds.
     fn wants_more(&self, under_way: usize) -> bool {
         let now = Instant::now();
         let room = under_way < if self.busy { CLAIMS_MAX } else { 1 };
         room && now < self.next_look && (self.busy || now >= self.next_poll)
     }
 
-    /// Something is due. A claim under way may have looked too early, so its answer does not put off the next one.
+    /// Something is due. A claim that runs may have read too early, so its result does not delay the next one.
     fn hinted(&mut self) {
         self.hint = true;
         self.next_poll = Instant::now();
     }
 
-    /// When to go on if nothing happens before. With no room there is no use in polling.
+    /// When to go on if nothing happens before. Without a free slot there is no need to poll.
     fn wake_up(&self) -> Instant {
         if self.busy { self.next_look } else { self.next_poll.min(self.next_look) }
     }
 
-    /// Starts what a claim brought, and remembers how far it got.
-    fn take(&mut self, (room, begun, claimed): Answer) -> Result<(), Error> {
+    /// Starts the claimed jobs, and moves the cursor on.
+    fn take(&mut self, (room, begun, claimed): ClaimReply) -> Result<(), Error> {
         let jobs = match claimed {
             Ok(jobs) => jobs,
             Err(error) => {
@@ -210,7 +211,7 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
                 return Err(error);
             }
         };
-        // Where one total is shared, a full claim says nothing of the queues that it did not get to.
+        // Where queues share the slots, a full claim may not have reached all of them.
         let asked: &[QueueSlots] = if room.slots_by_worker.is_empty() || jobs.len() < room.total {
             &room.slots_by_queue
         } else {
@@ -229,7 +230,7 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
         Ok(())
     }
 
-    /// Looks back if it is time, and runs a suspect alone if one waits. With no claim under way.
+    /// Looks back if it is time, and runs a suspect alone if one is due. Called while no claim runs.
     async fn look_around(&mut self) -> Result<(), Error> {
         if Instant::now() >= self.next_look {
             if Instant::now() < self.unknown_until {
@@ -249,7 +250,7 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
             tracing::info!(
                 worker = self.sink.name(),
                 jobs = released,
-                "released jobs whose claim was answered too late"
+                "released jobs of a claim whose result was lost"
             );
         }
         Ok(())
@@ -270,8 +271,8 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
         Ok(())
     }
 
-    /// A suspect killed its process before, or stood beside the job that did. With nothing beside it, the next crash
-    /// tells which.
+    /// A suspect killed its process, or ran beside the job that did. When it runs alone, the next crash
+    /// shows which.
     async fn run_suspect_alone(&mut self) -> Result<(), Error> {
         self.suspects = false;
         let sink = self.sink;

@@ -1,31 +1,31 @@
-//! Where a node's claims start to read.
+//! The positions from which a node's claims read.
 //!
-//! Finished jobs leave dead index entries behind, and running ones stay in the index: a claim that starts at the bottom
-//! walks over all of them, the more the longer some transaction keeps vacuum away. So a node remembers, for each level (a
-//! queue's priority), the **bound**: how far it has claimed. That is a memory, not a truth. Jobs do appear below it: a
-//! transaction that commits late, a lock that was skipped and then rolled back. So once a second the node looks back from
-//! the **floor** to the bound and, if something waits there, moves the bound back to it.
+//! Finished jobs leave dead index entries behind, and running jobs stay in the index. A claim that reads from the start of the
+//! index passes all of them, and more of them the longer a transaction keeps vacuum from removing them. So a node remembers, for
+//! each level (a priority of a queue), the **bound**: how far it has claimed. Jobs can still appear below the bound: from a
+//! transaction that commits late, or after a lock that a claim skipped was rolled back. So once a second the node looks back from
+//! the **floor** to the bound. If a job waits there, the bound moves back to it.
 //!
-//! The floor is what makes the look cheap: below it nothing can appear any more. A job's `run_at` is never behind the clock
-//! at its insert, and every later write that lets a job wait again gives it a fresh one. So once all transactions that were
-//! open when the bound stood somewhere have ended, and a look back finds nothing, that place becomes the floor.
+//! The floor keeps the look back cheap: below it no job can appear any more. A job's `run_at` is never before the time of its
+//! insert, and every later write that lets a job wait again sets a new one. So once all transactions that were open when the
+//! bound was at a position have ended, and a look back finds nothing, that position becomes the floor.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::job::claim::{Claimed, QueueSlots};
 
-/// How much later than its `run_at` a job may get its transaction id: the time between reading the clock and writing the
-/// first row of the same statement, with room for a backend that was not scheduled in between.
+/// How much later than its `run_at` a job may get its transaction id: the time between reading the clock and writing the first
+/// row of the same statement, with a margin for a backend that was not scheduled in between.
 const MARGIN: Duration = Duration::from_secs(2);
-/// All priorities there are, highest first: that is the order in which levels are read.
+/// All priorities. Levels are read from the highest to the lowest.
 const PRIORITIES: std::ops::RangeInclusive<i16> = -9..=9;
 
-/// A place in a level's order.
+/// A position in the order of a level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// The time a job is due.
+    /// The time at which a job is due.
     pub run_at: SystemTime,
-    /// Its id, which orders jobs of one instant.
+    /// Its id, which orders jobs that are due at the same time.
     pub id: i64,
 }
 
@@ -33,13 +33,13 @@ impl Position {
     const BOTTOM: Position = Position { run_at: UNIX_EPOCH, id: 0 };
 }
 
-/// The remembered places of all levels of a node's queues.
+/// The bound and the floor of every level of a node's queues.
 pub struct Cursor {
     levels: Vec<Level>,
     last_seen_at: SystemTime,
 }
 
-/// A place for every level, as columns, the way they go to `unnest`.
+/// One position per level, as columns for `unnest`.
 #[derive(Default)]
 pub struct Bounds {
     pub(crate) queues: Vec<String>,
@@ -56,13 +56,13 @@ struct Level {
     mark: Option<Mark>,
 }
 
-/// A candidate for the floor, and the first transaction id not yet given out when it was taken.
+/// A candidate for the floor, and the first transaction id that was not yet assigned when it was taken.
 struct Mark {
     position: Position,
     next_xid: i64,
 }
 
-/// What one look back saw of the server.
+/// The server's clock and transaction ids at a look back.
 #[derive(Clone, Copy)]
 pub(crate) struct Snapshot {
     pub(crate) seen_at: SystemTime,
@@ -71,7 +71,7 @@ pub(crate) struct Snapshot {
 }
 
 impl Cursor {
-    /// Everything is to be read from the bottom.
+    /// All levels are read from the start.
     pub fn new<'a>(queues: impl Iterator<Item = &'a str>) -> Cursor {
         let levels = queues.flat_map(|queue| {
             PRIORITIES.rev().map(|priority| Level {
@@ -85,14 +85,14 @@ impl Cursor {
         Cursor { levels: levels.collect(), last_seen_at: UNIX_EPOCH }
     }
 
-    /// What a claim that started at the bounds and asked for this came to.
+    /// Moves the bounds on after a claim that read from them for these slots.
     pub fn after(&mut self, slots_by_queue: &[QueueSlots], claimed: &[Claimed], now: SystemTime) {
         for job in claimed {
             self.claimed(&job.queue, job.priority, Position { run_at: job.run_at, id: job.claim.id });
         }
         for ask in slots_by_queue {
             if claimed.iter().filter(|job| *job.queue == *ask.queue).count() < ask.slots {
-                self.ran_dry(&ask.queue, now);
+                self.emptied(&ask.queue, now);
             }
         }
     }
@@ -105,37 +105,37 @@ impl Cursor {
         }
     }
 
-    /// A claim got less than it asked of this queue: all that is due there is held, locked or of other kinds. Without
-    /// this, jobs of kinds that only others know would be walked over at every poll.
-    fn ran_dry(&mut self, queue: &str, now: SystemTime) {
+    /// A claim did not fill its slots of this queue: whatever is due there is held, locked or of other kinds. Without this, every
+    /// poll would pass all jobs of kinds that only other workers handle.
+    fn emptied(&mut self, queue: &str, now: SystemTime) {
         let reached = Position { run_at: now - MARGIN, id: 0 };
         for level in self.levels.iter_mut().filter(|level| level.queue == queue) {
             level.bound = level.bound.max(reached);
         }
     }
 
-    /// Where claims start to read.
+    /// The positions from which claims read.
     pub fn bounds(&self) -> Bounds {
-        self.places(|level| level.bound)
+        self.columns(|level| level.bound)
     }
 
-    /// Where looks back start to read.
+    /// The positions from which looks back read.
     pub(crate) fn floors(&self) -> Bounds {
-        self.places(|level| level.floor)
+        self.columns(|level| level.floor)
     }
 
-    fn places(&self, place: impl Fn(&Level) -> Position) -> Bounds {
+    fn columns(&self, position: impl Fn(&Level) -> Position) -> Bounds {
         let mut bounds = Bounds::default();
         for level in &self.levels {
             bounds.queues.push(level.queue.clone());
             bounds.priorities.push(level.priority);
-            bounds.run_ats.push(place(level).run_at);
-            bounds.ids.push(place(level).id);
+            bounds.run_ats.push(position(level).run_at);
+            bounds.ids.push(position(level).id);
         }
         bounds
     }
 
-    /// The answers of one look back, in the order of the levels.
+    /// The result of a look back, in the order of the levels.
     pub(crate) fn looked_back(&mut self, snapshot: Snapshot, behind: impl Iterator<Item = Option<Position>>) {
         if snapshot.seen_at < self.last_seen_at {
             self.start_over();
@@ -146,7 +146,7 @@ impl Cursor {
         }
     }
 
-    /// Forgets everything: the clock went back, or it is time to make sure.
+    /// All levels are read from the start again: the clock went back, or it is time for a full read.
     pub(crate) fn start_over(&mut self) {
         for level in &mut self.levels {
             (level.bound, level.floor, level.mark) = (Position::BOTTOM, Position::BOTTOM, None);

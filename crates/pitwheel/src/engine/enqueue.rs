@@ -1,4 +1,4 @@
-//! Adding jobs: one or thousands, in one statement, without ever raising for a duplicate key.
+//! Adding jobs: one or thousands, in few statements. A duplicate key is a result, not an error.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,19 +12,19 @@ use crate::postgres::Sql;
 pub(crate) const ENQUEUE: &str = include_str!("../../sql/engine/enqueue.sql");
 pub(crate) const ENQUEUE_KEYED: &str = include_str!("../../sql/engine/enqueue_keyed.sql");
 
-/// Each round means that a job with the same key ended while we looked for it; more than this is not chance.
+/// A further round means that the live job with the same key ended between two reads; more rounds than this are not chance.
 const ROUNDS_MAX: usize = 50;
 
-/// What became of a job given to enqueue.
+/// The result of an enqueue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Enqueued {
     /// The job's id.
     pub id: i64,
-    /// False when a live job of the kind had the key already: this is that one, and nothing was changed.
+    /// False: a live job of the kind has the key already. `id` is that job, and nothing was changed.
     pub is_new: bool,
 }
 
-/// A batch as columns, the way it goes to `unnest`.
+/// A batch of jobs as columns for `unnest`.
 #[derive(Default)]
 pub(crate) struct Columns<'a> {
     pub(crate) kinds: Vec<&'a str>,
@@ -67,16 +67,18 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// What became of one job of a batch: its id (`None`: ask again) and whether it is new.
+/// A job's id and whether it is new. Without an id the job must be sent again.
 pub(crate) type Inserted = (Option<i64>, bool);
 
-/// Jobs on their way into the database, a batch at a time, whatever driver carries them.
+/// An enqueue in progress, one batch at a time, for any driver.
 pub(crate) struct Enqueuing<'a> {
     jobs: &'a [NewJob],
     enqueued: Vec<Option<Enqueued>>,
-    /// What is to be sent in this round and in the next one.
+    /// What is to be sent in this round, last first.
     left: Vec<usize>,
-    unanswered: Vec<usize>,
+    /// What is to be sent in the next round.
+    again: Vec<usize>,
+    /// The batch that was sent last.
     sent: Vec<usize>,
     rounds: usize,
 }
@@ -85,16 +87,16 @@ impl<'a> Enqueuing<'a> {
     /// Checks all jobs before the first is sent.
     pub(crate) fn new(jobs: &'a [NewJob]) -> Result<Enqueuing<'a>, Error> {
         jobs.iter().try_for_each(NewJob::check)?;
-        // From the back, where batches are taken off.
+        // Reversed, because batches are taken from the end.
         let left = (0..jobs.len()).rev().collect();
         let enqueued = vec![None; jobs.len()];
-        Ok(Enqueuing { jobs, enqueued, left, unanswered: Vec::new(), sent: Vec::new(), rounds: 1 })
+        Ok(Enqueuing { jobs, enqueued, left, again: Vec::new(), sent: Vec::new(), rounds: 1 })
     }
 
-    /// The next batch to send; `None` when every job has its answer.
+    /// The next batch to send; `None` when every job has its result.
     pub(crate) fn next(&mut self) -> Result<Option<Columns<'a>>, Error> {
         if self.left.is_empty() {
-            self.left = std::mem::take(&mut self.unanswered);
+            self.left = std::mem::take(&mut self.again);
             self.left.reverse();
             self.rounds += 1;
         }
@@ -112,23 +114,23 @@ impl<'a> Enqueuing<'a> {
         Ok(Some(columns))
     }
 
-    /// Takes the answers for the batch sent last.
+    /// Takes the results of the batch that was sent last.
     pub(crate) fn inserted(&mut self, inserted: Vec<Inserted>) {
         for (at, (id, is_new)) in std::mem::take(&mut self.sent).into_iter().zip(inserted) {
             match id {
                 Some(id) => self.enqueued[at] = Some(Enqueued { id, is_new }),
-                None => self.unanswered.push(at),
+                None => self.again.push(at),
             }
         }
     }
 
-    /// One answer for each job, in the order given.
+    /// One result per job, in the order given.
     pub(crate) fn finish(self) -> Vec<Enqueued> {
         self.enqueued.into_iter().flatten().collect()
     }
 }
 
-/// The parameters' types. Only the statement for keys takes the last one.
+/// The types of the parameters. Only the statement with keys takes the last one.
 const TYPES: [Type; 10] = [
     Type::TEXT_ARRAY,
     Type::TEXT_ARRAY,
@@ -142,13 +144,13 @@ const TYPES: [Type; 10] = [
     Type::TEXT_ARRAY,
 ];
 
-/// The statement for this batch, and its parameters' types.
+/// The statement for this batch, and the types of its parameters.
 pub(crate) fn statement(columns: &Columns<'_>) -> (&'static str, &'static [Type]) {
     const KEYED: &[Type] = &TYPES;
     if columns.keyed() { (ENQUEUE_KEYED, KEYED) } else { (ENQUEUE, &KEYED[..TYPES.len() - 1]) }
 }
 
-/// One batch, on a connection of the engine's own driver.
+/// Sends one batch with the engine's own driver.
 pub(crate) async fn send(client: &impl Sql, columns: Columns<'_>) -> Result<Vec<Inserted>, Error> {
     let values: [&(dyn ToSql + Sync); TYPES.len()] = [
         &columns.kinds,
@@ -177,7 +179,7 @@ pub(crate) fn millis(span: Duration) -> i64 {
     i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Times before 1970 have passed anyway.
+/// A time before 1970 means now, like any time in the past.
 fn micros(time: SystemTime) -> i64 {
     let span = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(span.as_micros()).unwrap_or(i64::MAX)

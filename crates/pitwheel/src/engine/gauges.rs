@@ -5,22 +5,22 @@ use tokio_postgres::{Client, Row};
 use crate::error::Error;
 use crate::postgres::query;
 
-/// Living workers of one transport and state.
+/// The number of running workers of one transport and state.
 #[derive(Debug)]
 pub struct WorkerCount {
     /// `direct` or `grpc`.
     pub transport: String,
     /// `alive`, `quiet` or `draining`.
     pub state: String,
-    /// How many.
+    /// The number of workers.
     pub workers: i64,
-    /// For how many jobs at a time, all together.
+    /// The sum of their slots.
     pub slots: i64,
-    /// How long ago the one that was silent longest was heard of.
+    /// The longest time since a renewal among them.
     pub silent_seconds: f64,
 }
 
-/// The living workers.
+/// Counts the running workers.
 pub async fn worker_counts(client: &Client) -> Result<Vec<WorkerCount>, Error> {
     let rows = query(client, include_str!("../../sql/engine/worker_counts.sql"), &[]).await?;
     let worker_counts = |row: &Row| WorkerCount {
@@ -33,18 +33,18 @@ pub async fn worker_counts(client: &Client) -> Result<Vec<WorkerCount>, Error> {
     Ok(rows.iter().map(worker_counts).collect())
 }
 
-/// What runs of one queue.
+/// The running jobs of one queue.
 #[derive(Debug)]
 pub struct InFlight {
-    /// The queue.
+    /// The name of the queue.
     pub queue: String,
-    /// How many jobs.
+    /// The number of running jobs.
     pub jobs: i64,
-    /// For how long the longest.
+    /// How long the longest of them has been running.
     pub longest_seconds: f64,
 }
 
-/// What runs, by queue.
+/// Counts the running jobs, by queue.
 pub async fn in_flight(client: &Client) -> Result<Vec<InFlight>, Error> {
     let rows = query(client, include_str!("../../sql/engine/in_flight.sql"), &[]).await?;
     let running = |row: &Row| InFlight {

@@ -18,29 +18,29 @@ use crate::metrics;
 use crate::postgres::{Pool, Sql, tls};
 
 const CHANNEL: &str = "pitwheel";
-/// Hints for one queue closer together than this are one: a worker that just got one polls quickly anyway. A commit that
-/// notifies takes a lock on the whole server, so they must stay few.
+/// A queue gets at most one hint in this time: a worker that just got one polls quickly anyway, and a commit that notifies takes
+/// a server-wide lock, so hints must be few.
 const COALESCE: Duration = Duration::from_millis(5);
 /// How long a broken listener waits before it connects again.
 const RECONNECT: Duration = Duration::from_secs(2);
-/// How long the listener waits for its own first hint. A pooler that eats them is found out by this.
+/// How long the listener waits for its own first hint. If it does not arrive, a pooler in between drops hints.
 const SELF_TEST: Duration = Duration::from_secs(2);
-/// How many queues are remembered for coalescing before the memory starts over.
+/// How many queues are remembered for this before the memory is cleared.
 const QUEUES_MAX: usize = 1000;
 
-/// Remembers when each queue was last hinted at.
+/// When each queue last got a hint.
 #[derive(Clone, Default)]
 pub(crate) struct Hints {
     last: Arc<Mutex<HashMap<String, Instant>>>,
 }
 
 impl Hints {
-    /// Sends the hint that a queue has something due, unless one was sent just now.
+    /// Sends a hint that a queue has something due, unless one was sent just now.
     pub(crate) async fn due(&self, client: &impl Sql, queue: &str) -> Result<(), Error> {
-        if self.is_worth_it(queue) { send(client, &format!("due {queue}")).await } else { Ok(()) }
+        if self.is_new(queue) { send(client, &format!("due {queue}")).await } else { Ok(()) }
     }
 
-    fn is_worth_it(&self, queue: &str) -> bool {
+    fn is_new(&self, queue: &str) -> bool {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.get(queue).is_some_and(|sent| sent.elapsed() < COALESCE) {
             return false;
@@ -53,7 +53,7 @@ impl Hints {
     }
 }
 
-/// Sends the hint that a running job is wanted stopped.
+/// Sends a hint that a cancel of a running job was requested.
 pub(crate) async fn cancel(client: &impl Sql) -> Result<(), Error> {
     send(client, "cancel").await
 }
@@ -65,61 +65,61 @@ async fn send(client: &impl Sql, word: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Hears of a queue, or of any.
+/// Called with the name of a queue, or with `None` for any queue.
 pub type OnDue = dyn Fn(Option<&str>) + Send + Sync;
 
-/// Who is woken by what.
+/// What hints wake.
 pub struct HintListener {
-    /// Called when something may be due in this queue, or in any.
+    /// Called when something may be due in this queue, or in any queue.
     pub due: Box<OnDue>,
-    /// Somebody may want a running job stopped.
+    /// Notified when a cancel may have been requested.
     pub cancel: Arc<Notify>,
 }
 
-/// Listens until dropped, connecting again whenever the connection breaks.
+/// Listens until it is dropped, and connects again whenever the connection breaks.
 pub async fn listen(pool: &Pool, listener: HintListener) {
     let config = pool.config();
     loop {
         let ended = match config.get_ssl_mode() {
             SslMode::Require => match tls() {
                 Ok(tls) => match config.connect(tls).await {
-                    Ok((client, connection)) => hear(client, connection, &listener).await,
+                    Ok((client, connection)) => receive(client, connection, &listener).await,
                     Err(error) => Err(error.into()),
                 },
                 Err(error) => Err(error),
             },
             _ => match config.connect(NoTls).await {
-                Ok((client, connection)) => hear(client, connection, &listener).await,
+                Ok((client, connection)) => receive(client, connection, &listener).await,
                 Err(error) => Err(error.into()),
             },
         };
         match ended {
-            Ok(Heard::Nothing) => {
+            Ok(Received::Nothing) => {
                 tracing::info!(
                     "no hints arrive on this connection (a pooler in transaction mode?): polling only"
                 );
                 return;
             }
-            Ok(Heard::Closed) => {}
+            Ok(Received::Closed) => {}
             Err(error) => tracing::debug!(%error, "the listener lost its connection"),
         }
-        // What was hinted at meanwhile went unheard.
+        // Hints that were sent meanwhile did not arrive.
         (listener.due)(None);
         tokio::time::sleep(RECONNECT.mul_f64(0.5 + fastrand::f64())).await;
     }
 }
 
-enum Heard {
-    /// Not even our own hint.
+enum Received {
+    /// Not even the listener's own hint arrived.
     Nothing,
     Closed,
 }
 
-async fn hear<S, T>(
+async fn receive<S, T>(
     client: Client,
     mut connection: Connection<S, T>,
     listener: &HintListener,
-) -> Result<Heard, Error>
+) -> Result<Received, Error>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
     T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
@@ -130,7 +130,7 @@ where
         send(&client, "hello").await
     });
     let mut greeted = false;
-    let mut heard_hello = false;
+    let mut received_hello = false;
     let deadline = tokio::time::sleep(SELF_TEST);
     let mut deadline = std::pin::pin!(deadline);
     loop {
@@ -139,12 +139,12 @@ where
                 said?;
                 greeted = true;
             }
-            () = &mut deadline, if !heard_hello => return Ok(Heard::Nothing),
+            () = &mut deadline, if !received_hello => return Ok(Received::Nothing),
             message = messages.next() => match message {
-                None => return Ok(Heard::Closed),
+                None => return Ok(Received::Closed),
                 Some(Err(error)) => return Err(error.into()),
                 Some(Ok(AsyncMessage::Notification(hint))) => {
-                    heard_hello = true;
+                    received_hello = true;
                     listener.wake(hint.payload());
                 }
                 Some(Ok(_)) => {}

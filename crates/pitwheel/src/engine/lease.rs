@@ -1,4 +1,4 @@
-//! A worker's lease: one row for all it holds, renewed by one small write.
+//! A worker's lease: one row for all its jobs, renewed by one small write.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,26 +11,26 @@ use crate::error::Error;
 use crate::job::claim::Claim;
 use crate::postgres::{Params, Sql, query};
 
-/// What a worker says of itself.
+/// A worker's description of itself.
 #[derive(Debug, Clone)]
 pub struct Registration {
-    /// For people; it need not be unique.
+    /// A name for people; it need not be unique.
     pub name: String,
-    /// How long it may be silent.
+    /// How long it may go without a renewal.
     pub lease: Duration,
     /// `direct`, to Postgres, or `grpc`.
     pub transport: &'static str,
-    /// What it takes from.
+    /// The queues that it takes jobs from.
     pub queues: Vec<String>,
-    /// What it runs.
+    /// The kinds that it handles.
     pub kinds: Vec<String>,
-    /// How much at a time.
+    /// How many jobs it runs at a time.
     pub slots: usize,
-    /// The token it came in with.
+    /// The id of the token that it connected with.
     pub token: Option<i64>,
 }
 
-/// Enters a worker incarnation; its id is the holder of what it claims.
+/// Registers a worker. Returns its id, which is the holder of what it claims.
 pub async fn register(client: &Client, worker: &Registration) -> Result<i64, Error> {
     let slots = i32::try_from(worker.slots).unwrap_or(i32::MAX);
     let params: Params = &[
@@ -46,18 +46,18 @@ pub async fn register(client: &Client, worker: &Registration) -> Result<i64, Err
     Ok(row[0].get(0))
 }
 
-/// What a worker is told when it renews its lease.
+/// The result of a renewal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renewed {
-    /// Go on.
+    /// The lease was renewed.
     Alive,
-    /// End when nothing is left to do.
+    /// The lease was renewed; the worker is to end when its running jobs have ended.
     Drain,
-    /// It was declared dead, and what it holds is given to others.
+    /// The worker was declared dead, and its jobs are given to others.
     Dead,
 }
 
-/// Moves the lease on.
+/// Renews a lease.
 pub async fn renew(client: &Client, worker: i64) -> Result<Renewed, Error> {
     let rows = query(client, include_str!("../../sql/engine/renew.sql"), &[(&worker, Type::INT8)]).await?;
     Ok(match rows.first().map(|row| row.get(0)) {
@@ -67,20 +67,20 @@ pub async fn renew(client: &Client, worker: i64) -> Result<Renewed, Error> {
     })
 }
 
-/// Ends the incarnation of its own accord.
+/// Signs a worker off.
 pub async fn retire(client: &Client, worker: i64) -> Result<(), Error> {
     client.execute_typed(include_str!("../../sql/engine/retire.sql"), &[(&worker, Type::INT8)]).await?;
     Ok(())
 }
 
-/// The running jobs of these workers that somebody asked to cancel, and whose they are.
+/// The running jobs of these workers whose cancel was requested, each with its worker.
 pub async fn cancel_requests(client: &Client, workers: &[i64]) -> Result<Vec<(i64, Claim)>, Error> {
     let params: Params = &[(&workers, Type::INT8_ARRAY)];
     let rows = query(client, include_str!("../../sql/engine/cancel_requests.sql"), params).await?;
     Ok(rows.iter().map(|row| (row.get(0), Claim { id: row.get(1), fence: row.get(2) })).collect())
 }
 
-/// Writes how far jobs are; which of the claims still hold.
+/// Writes progress. Returns the claims that still hold.
 pub async fn progress(client: &Client, reports: &[(Claim, f32, String)]) -> Result<Vec<Claim>, Error> {
     let ids: Vec<i64> = reports.iter().map(|(claim, ..)| claim.id).collect();
     let fences: Vec<i64> = reports.iter().map(|(claim, ..)| claim.fence).collect();
@@ -96,18 +96,18 @@ pub async fn progress(client: &Client, reports: &[(Claim, f32, String)]) -> Resu
     Ok(rows.iter().map(|row| Claim { id: row.get(0), fence: row.get(1) }).collect())
 }
 
-/// What a heartbeat of many workers came to.
+/// The result of a heartbeat of many workers.
 #[derive(Debug, Default)]
 pub struct HeartbeatReply {
-    /// Those that live.
+    /// The workers whose leases were renewed. The others were declared dead.
     pub alive: Vec<i64>,
-    /// What somebody asked to cancel.
+    /// The jobs whose cancel was requested, each with its worker.
     pub cancelled: Vec<(i64, Claim)>,
-    /// Those that shall end when nothing is left to do.
+    /// The workers that are to end when their running jobs have ended.
     pub draining: Vec<i64>,
 }
 
-/// Moves the leases of many workers on, in one statement.
+/// Renews the leases of many workers in one statement.
 pub async fn heartbeat(client: &impl Sql, workers: &[i64]) -> Result<HeartbeatReply, Error> {
     let sql = include_str!("../../sql/engine/heartbeat.sql");
     let mut beat = HeartbeatReply::default();
@@ -126,7 +126,7 @@ pub async fn heartbeat(client: &impl Sql, workers: &[i64]) -> Result<HeartbeatRe
     Ok(beat)
 }
 
-/// Which of these workers live.
+/// Which of these workers are alive.
 pub async fn alive_workers(client: &impl Sql, workers: &[i64]) -> Result<Vec<i64>, Error> {
     let rows = client
         .rows(include_str!("../../sql/engine/alive_workers.sql"), &[(&workers, Type::INT8_ARRAY)])
@@ -134,18 +134,18 @@ pub async fn alive_workers(client: &impl Sql, workers: &[i64]) -> Result<Vec<i64
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
-/// A claim batch of a worker, and what is still held of it.
+/// A hold: what one claim took for one worker, as far as it is still held.
 #[derive(Debug)]
 pub struct Hold {
     /// Its id.
     pub id: i64,
-    /// Whose.
+    /// The id of the worker.
     pub worker: i64,
-    /// What is still held.
+    /// The claims that still hold.
     pub claims: Vec<Claim>,
 }
 
-/// What these workers hold, as the database knows it.
+/// The holds of these workers.
 pub async fn held(client: &impl Sql, workers: &[i64]) -> Result<Vec<Hold>, Error> {
     let mut holds: HashMap<i64, Hold> = HashMap::new();
     for row in client.rows(include_str!("../../sql/engine/held.sql"), &[(&workers, Type::INT8_ARRAY)]).await?
@@ -159,20 +159,20 @@ pub async fn held(client: &impl Sql, workers: &[i64]) -> Result<Vec<Hold>, Error
     Ok(holds.into_values().collect())
 }
 
-/// Which attempt a claim is, as the database knows it.
+/// The attempt of a claim.
 #[derive(Debug, Clone)]
 pub struct AttemptInfo {
-    /// Counted from 1.
+    /// The number of the attempt, counted from 1.
     pub number: u32,
-    /// How many there are.
+    /// The maximum number of attempts.
     pub max: u32,
-    /// Whether somebody asked to cancel it.
+    /// Whether a cancel was requested.
     pub cancelled: bool,
     /// The name of the worker that runs it.
     pub worker: String,
 }
 
-/// Which attempts these claims are; those that are lost have no entry.
+/// The attempts of these claims, by job id; a lost claim has no entry.
 pub async fn attempts(client: &impl Sql, claims: &[Claim]) -> Result<HashMap<i64, AttemptInfo>, Error> {
     let (ids, fences): (Vec<i64>, Vec<i64>) = claims.iter().map(|claim| (claim.id, claim.fence)).unzip();
     let params: Params = &[(&ids, Type::INT8_ARRAY), (&fences, Type::INT8_ARRAY)];
@@ -189,14 +189,14 @@ pub async fn attempts(client: &impl Sql, claims: &[Claim]) -> Result<HashMap<i64
     Ok(read.collect())
 }
 
-/// Which of these workers came in with this token.
+/// Which of these workers connected with this token.
 pub async fn workers_of_token(client: &impl Sql, token: i64, workers: &[i64]) -> Result<Vec<i64>, Error> {
     let params: Params = &[(&workers, Type::INT8_ARRAY), (&token, Type::INT8)];
     let rows = client.rows(include_str!("../../sql/engine/workers_of_token.sql"), params).await?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
-/// Which of these claims are held by workers that came in with this token.
+/// Which of these claims are held by workers that connected with this token.
 pub async fn claims_of_token(client: &impl Sql, token: i64, claims: &[Claim]) -> Result<Vec<Claim>, Error> {
     let (ids, fences): (Vec<i64>, Vec<i64>) = claims.iter().map(|claim| (claim.id, claim.fence)).unzip();
     let params: Params = &[(&ids, Type::INT8_ARRAY), (&fences, Type::INT8_ARRAY), (&token, Type::INT8)];

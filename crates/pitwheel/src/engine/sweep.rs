@@ -1,4 +1,4 @@
-//! Giving back the jobs of workers that died. Every node may sweep; nobody leads.
+//! Releasing the jobs of workers that died. Every node sweeps; there is no leader.
 
 use std::time::{Duration, Instant};
 
@@ -13,25 +13,26 @@ use crate::job::ending::{Ending, Settlement, after_crash};
 use crate::metrics;
 use crate::postgres::{Params, query};
 
-/// Holds taken back at a time: up to 500 jobs each, so that one pass stays short.
+/// Holds per sweep, with up to 500 jobs each, so that one sweep stays short.
 const HOLDS_MAX: i64 = 20;
 
-/// What one sweep found.
+/// The result of a sweep.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Nobody had swept for so long that leases were extended instead.
+    /// No sweep had happened for so long that leases were extended instead.
     pub leases_extended: bool,
     /// The names of the workers declared dead.
     pub dead: Vec<String>,
-    /// Jobs that wait again.
+    /// How many jobs were released.
     pub released: usize,
-    /// Jobs buried because they were running at too many deaths.
+    /// How many jobs were buried, after too many crashes.
     pub buried: usize,
 }
 
-/// Ticks, declares dead the workers whose lease ran out, and gives back what the dead hold.
+/// Declares the workers dead whose lease has expired, and releases the jobs of dead workers.
 ///
-/// `tick` is how often anybody needs to sweep; after a gap longer than `gap_max` nobody is declared dead.
+/// Does nothing if the last sweep of any node is less than `tick` ago. After a gap longer than `gap_max` it extends the leases
+/// instead: workers could not renew either.
 pub async fn sweep(client: &Client, tick: Duration, gap_max: Duration) -> Result<Swept, Error> {
     let begun = Instant::now();
     let params: Params = &[(&millis(tick), Type::INT8), (&millis(gap_max), Type::INT8)];
@@ -47,8 +48,8 @@ pub async fn sweep(client: &Client, tick: Duration, gap_max: Duration) -> Result
     Ok(swept)
 }
 
-/// Settles, in the place of dead workers, what they still hold. Fenced like any other settle, so two sweepers, or a dead
-/// worker that wakes up, cannot both write.
+/// Settles the jobs that dead workers still hold; returns how many were released and how many buried. Fenced like any other
+/// settle, so two sweeps, or a sweep and a worker that comes back, cannot both write.
 pub async fn settle_abandoned(client: &Client) -> Result<(usize, usize), Error> {
     let rows =
         query(client, include_str!("../../sql/engine/abandoned_jobs.sql"), &[(&HOLDS_MAX, Type::INT8)])

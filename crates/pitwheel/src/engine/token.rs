@@ -8,14 +8,14 @@ use tokio_postgres::Client;
 use crate::error::Error;
 use crate::postgres::query;
 
-/// What the owner of a token may do.
+/// What a token permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// See jobs, queues, workers and history; payloads of redacted kinds not.
+    /// Read jobs, queues, workers and history, except the payloads of redacted kinds.
     Viewer,
-    /// See everything, enqueue, change jobs, queues and workers.
+    /// Read everything, enqueue, and change jobs, queues and workers.
     Operator,
-    /// Everything, tokens and the audit log included.
+    /// Everything, including tokens and the audit log.
     Admin,
     /// Run jobs, and enqueue.
     Worker,
@@ -24,10 +24,10 @@ pub enum Role {
 }
 
 impl Role {
-    /// All of them.
+    /// All roles.
     pub const ALL: [Role; 5] = [Role::Viewer, Role::Operator, Role::Admin, Role::Worker, Role::Producer];
 
-    /// The word used everywhere: tables, CLI, API.
+    /// The name used in tables, the CLI and the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Role::Viewer => "viewer",
@@ -50,20 +50,20 @@ impl FromStr for Role {
     }
 }
 
-/// A token that is good now, as a server knows it.
+/// A valid token, as a server checks it.
 #[derive(Debug, Clone)]
 pub struct TokenHash {
-    /// The hash of its secret.
+    /// The SHA-256 hash of its secret.
     pub hash: Vec<u8>,
     /// Its id.
     pub id: i64,
     /// Its name.
     pub name: String,
-    /// What it is good for.
+    /// What it permits.
     pub role: Role,
 }
 
-/// The tokens that are good now.
+/// The valid tokens.
 pub async fn token_hashes(client: &Client) -> Result<Vec<TokenHash>, Error> {
     let rows = query(client, include_str!("../../sql/engine/token_hashes.sql"), &[]).await?;
     let read = rows.iter().map(|row| {
@@ -73,7 +73,7 @@ pub async fn token_hashes(client: &Client) -> Result<Vec<TokenHash>, Error> {
     read.collect()
 }
 
-/// What is kept of a secret.
+/// The hash of a secret. The secret is random, so a plain hash is enough.
 pub fn hash(secret: &str) -> Vec<u8> {
     digest(&SHA256, secret.as_bytes()).as_ref().to_vec()
 }

@@ -5,17 +5,17 @@ use std::time::{Duration, SystemTime};
 
 use crate::postgres::Ctid;
 
-/// The value that proves a claim: which job, and the number that grew when it was claimed.
+/// The proof of a claim: a job and its fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Claim {
-    /// The job.
+    /// The id of the job.
     pub id: i64,
-    /// Grows at each claim and never goes back. Every write after the claim names it; hand it to outside systems that can
-    /// refuse lower numbers.
+    /// A number that grows at each claim of the job and never goes back. Every write after the claim names it. Pass it to
+    /// outside systems that can refuse lower numbers.
     pub fence: i64,
 }
 
-/// What became of a write that named a fence.
+/// The result of a write that named a fence.
 #[must_use = "a lost claim means the job is no longer ours"]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settled {
@@ -25,44 +25,44 @@ pub enum Settled {
     Lost,
 }
 
-/// How many jobs a queue may give.
+/// The free slots for a queue.
 #[derive(Debug, Clone)]
 pub struct QueueSlots {
-    /// The queue.
+    /// The name of the queue.
     pub queue: String,
-    /// Its free slots.
+    /// How many jobs may be claimed from it.
     pub slots: usize,
 }
 
-/// A job that is ours to run.
+/// A claimed job, with what is needed to run it.
 #[derive(Debug)]
 pub struct Claimed {
-    /// What every later write must name.
+    /// The proof of the claim.
     pub claim: Claim,
-    /// The worker it is claimed for.
+    /// The id of the worker that holds it.
     pub holder: i64,
-    /// Where its row stands now.
+    /// Where its row is after the claim.
     pub ctid: Ctid,
-    /// The batch it came in, whose row goes with its last job.
+    /// The id of the hold: the record of what one claim took for one worker.
     pub hold: i64,
-    /// Which attempt this is, counted from 1.
+    /// The number of this attempt, counted from 1.
     pub attempt: u32,
-    /// How many there are.
+    /// The maximum number of attempts.
     pub max_attempts: u32,
-    /// How long it may take.
+    /// How long the attempt may take; `None`: without limit.
     pub timeout: Option<Duration>,
-    /// When it was due.
+    /// The time at which it was due.
     pub run_at: SystemTime,
-    /// -9 to 9.
+    /// -9 to 9, higher first.
     pub priority: i16,
     /// The queue it came from.
     pub queue: Arc<str>,
-    /// What picks its handler.
+    /// Its kind, which selects the handler.
     pub kind: Arc<str>,
-    /// Its identity, if it has one.
+    /// Its key, if it has one.
     pub key: Option<String>,
-    /// JSON text.
+    /// Its payload, as JSON text.
     pub payload: String,
-    /// JSON text.
+    /// Its metadata, as JSON text.
     pub metadata: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What a job is to its author: a serde type with a kind, and how it wants to be run.
+//! A job as its author defines it: a serde type with a kind, and the options of one job.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,21 +14,21 @@ use crate::job::trace::TraceContext;
 ///
 /// The constants are the defaults of every job of the kind; [`NewJob`] overrides them for one.
 pub trait Job: Serialize + DeserializeOwned + Send + 'static {
-    /// The stable name that picks the handler. Renaming the type does not change it.
+    /// The stable name that selects the handler. Renaming the type does not change it.
     const KIND: &'static str;
     /// The queue it waits in.
     const QUEUE: &'static str = "default";
     /// -9 to 9, higher first within a queue.
     const PRIORITY: i16 = 0;
-    /// How often it may be attempted before it is buried.
+    /// The maximum number of attempts, after which it is buried.
     const MAX_ATTEMPTS: u32 = 20;
-    /// How long one attempt may take. `None`: as long as the worker lives.
+    /// How long one attempt may take. `None`: without limit.
     const TIMEOUT: Option<Duration> = None;
-    /// Which of its ends are remembered.
+    /// Which of its endings are kept in the history.
     const HISTORY: History = History::All;
 }
 
-/// Which ends of a kind's jobs are remembered.
+/// Which endings of a kind's jobs are kept in the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum History {
     /// Done, dead and cancelled.
@@ -37,7 +37,7 @@ pub enum History {
     FailuresOnly,
 }
 
-/// A job to enqueue, with what is particular to it.
+/// A job to enqueue, with its options.
 ///
 /// ```
 /// # use pitwheel::{Job, NewJob};
@@ -61,7 +61,7 @@ pub struct NewJob {
 }
 
 impl NewJob {
-    /// A job as its type describes it, due now.
+    /// A job with the defaults of its type, due now.
     pub fn of<J: Job>(job: &J) -> NewJob {
         NewJob {
             payload: to_json(job),
@@ -73,7 +73,7 @@ impl NewJob {
         }
     }
 
-    /// A job of a kind that this program may not know, from JSON text, due now.
+    /// A job of any kind, from JSON text, due now.
     pub fn raw(kind: impl Into<String>, json: impl Into<String>) -> NewJob {
         NewJob {
             kind: kind.into(),
@@ -95,13 +95,13 @@ impl NewJob {
         self
     }
 
-    /// Not before this time. A time that has passed is now.
+    /// Runs not before this time. A time in the past means now.
     pub fn run_at(mut self, run_at: SystemTime) -> NewJob {
         self.run_at = Some(run_at);
         self
     }
 
-    /// Not before this much later, by the database's clock.
+    /// Runs not before this much later, by the database's clock.
     pub fn delay(mut self, delay: Duration) -> NewJob {
         self.delay = delay;
         self
@@ -113,7 +113,7 @@ impl NewJob {
         self
     }
 
-    /// How often it may be attempted before it is buried: 1 to 1000.
+    /// The maximum number of attempts, after which it is buried: 1 to 1000.
     pub fn max_attempts(mut self, max_attempts: u32) -> NewJob {
         self.max_attempts = max_attempts;
         self
@@ -125,26 +125,26 @@ impl NewJob {
         self
     }
 
-    /// The job's identity: while a job of this kind with this key is live, enqueueing another gives that one back.
+    /// The job's identity: while a job of this kind and key is live, enqueueing another returns the live one.
     pub fn key(mut self, key: impl Into<String>) -> NewJob {
         self.key = Some(key.into());
         self
     }
 
-    /// Anything about the job that is not its payload: a tenant, a trace, a reason.
+    /// Data about the job that is not its payload: a tenant, a trace, a reason.
     pub fn metadata(mut self, metadata: &impl Serialize) -> NewJob {
         self.metadata = Some(to_json(metadata));
         self
     }
 
-    /// The same, from JSON text.
+    /// The metadata, from JSON text.
     pub fn metadata_raw(mut self, json: impl Into<String>) -> NewJob {
         self.metadata = Some(Ok(json.into()));
         self
     }
 
-    /// Puts the job into somebody's trace: its handler sees it as [`Context::trace`](crate::Context::trace). Kept in the
-    /// metadata, so say it after those; a `traceparent` that they have already stays.
+    /// Puts the job into a trace: its handler reads it with [`Context::trace`](crate::Context::trace). It is stored in the
+    /// metadata, so call this after `metadata`; a `traceparent` that is already there is kept.
     pub fn trace(mut self, trace: &TraceContext) -> NewJob {
         self.metadata = match self.metadata.take() {
             Some(Err(problem)) => Some(Err(problem)),
@@ -158,7 +158,7 @@ impl NewJob {
         self.run_at.is_none() && self.delay.is_zero()
     }
 
-    /// Refuses what the database could not hold or nobody could read, before anything is sent.
+    /// Refuses what the database cannot store or a reader cannot parse, before anything is sent.
     pub(crate) fn check(&self) -> Result<(), Error> {
         checked("payload", &self.payload)?;
         if let Some(metadata) = &self.metadata {
@@ -210,8 +210,8 @@ pub(crate) fn check_span(what: &str, span: Duration) -> Result<(), Error> {
     Ok(())
 }
 
-/// A queue's or kind's name: 1 to 63 letters, digits and `_ . : / -`. Names go into tables, logs, metrics and URLs; this is
-/// what survives all of them.
+/// Checks the name of a queue or kind: 1 to 63 letters, digits and `_ . : / -`. Names appear in tables, logs, metrics and URLs,
+/// and these characters are safe in all of them.
 pub fn check_name(what: &str, name: &str) -> Result<(), Error> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "_.:/-".contains(c);
     let starts_well = name.starts_with(|c: char| c.is_ascii_alphanumeric());

@@ -1,33 +1,33 @@
-//! Payloads are checked at the edge, so that every reader can hold what is stored.
+//! Payloads are checked before they are stored, so that every reader can parse them.
 //!
-//! The SQL function `pitwheel.check_payload` has the same rules; a test holds the two together.
+//! The SQL function `pitwheel.check_payload` has the same rules; a test compares the two.
 
 use serde_json::value::RawValue;
 
-/// Above this a payload belongs elsewhere, with a reference in the job.
+/// A larger payload belongs into a store of its own, with a reference in the job.
 pub(crate) const BYTES_MAX: usize = 256 * 1024;
-/// Deeper nesting overruns parsers on the way (Postgres' own stack among them).
+/// Deeper nesting overflows the stack of some parsers, that of Postgres among them.
 const DEPTH_MAX: usize = 64;
-/// `1e131071` is eight bytes here and 131 KB once a reader prints it as a number.
+/// `1e131071` has eight bytes here and 131 KB once a reader prints it as a number.
 const EXPONENT_MAX: u32 = 999;
 
-/// Why a payload cannot be kept.
+/// Why a payload cannot be stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PayloadError {
-    /// Not JSON at all, or a type that serde cannot write as JSON.
+    /// It is not JSON, or of a type that serde cannot write as JSON.
     #[error("is not JSON: {0}")]
     NotJson(String),
-    /// Over the size limit.
+    /// It is above the size limit.
     #[error("has {0} bytes, the limit is {BYTES_MAX}: store it elsewhere and enqueue a reference")]
     TooLarge(usize),
-    /// Nested too deeply.
+    /// It is nested too deeply.
     #[error("is nested deeper than {DEPTH_MAX} levels: flatten it")]
     TooDeep,
-    /// A number that grows when it is printed.
+    /// It contains a number that is very long when it is printed.
     #[error("holds a number with an exponent above {EXPONENT_MAX}: send it as a string")]
     HugeExponent,
-    /// A character that Postgres text cannot hold.
+    /// It contains a character that Postgres cannot store.
     #[error("holds a NUL character, which Postgres cannot store: remove it")]
     Nul,
 }
@@ -38,12 +38,12 @@ pub(crate) fn check(json: &str) -> Result<(), PayloadError> {
         return Err(PayloadError::TooLarge(json.len()));
     }
     scan(json.as_bytes())?;
-    // After the scan, so that depth is bounded by us and not by the parser's stack.
+    // After the scan: the depth is limited by then, so the parser's stack is enough.
     serde_json::from_str::<&RawValue>(json).map_err(|error| PayloadError::NotJson(error.to_string()))?;
     Ok(())
 }
 
-/// One pass over the bytes: depth, exponents and NUL escapes; strings are skipped. Says nothing about syntax.
+/// One pass over the bytes: depth, exponents and NUL escapes; strings are skipped. Does not check the syntax.
 fn scan(json: &[u8]) -> Result<(), PayloadError> {
     let mut depth = 0;
     let mut at = 0;

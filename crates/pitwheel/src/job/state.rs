@@ -1,28 +1,28 @@
-//! Where a job stands.
+//! The state of a job.
 
 use crate::error::Error;
 
-/// Where a job stands. Being due is a time, not a state: see `run_at`.
+/// The state of a job. Being due is a time, not a state: see `run_at`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum State {
-    /// Not held by anybody: due, or for later.
+    /// Not held by a worker: due now or later.
     Waiting,
     /// Held by a worker.
     Running,
     /// Completed.
     Done,
-    /// Buried: out of attempts, given up by its handler, or the cause of crashes.
+    /// Buried: out of attempts, buried by its handler, or the cause of crashes.
     Dead,
     /// Cancelled.
     Cancelled,
 }
 
 impl State {
-    /// All of them, in the order of a job's life.
+    /// All states, in the order of a job's life.
     pub const ALL: [State; 5] = [State::Waiting, State::Running, State::Done, State::Dead, State::Cancelled];
 
-    /// The word used everywhere: tables, CLI, API.
+    /// The name used in tables, the CLI and the API.
     pub fn as_str(self) -> &'static str {
         match self {
             State::Waiting => "waiting",

@@ -1,22 +1,22 @@
-//! Trace context (W3C), carried in a job's metadata from whoever enqueues it to its handler.
+//! Trace context (W3C), carried in a job's metadata from the enqueue to the handler.
 
 use serde::Deserialize;
 
-/// Where a job belongs in somebody's trace.
+/// The trace that a job belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct TraceContext {
-    /// As in the header of that name: version, trace id, parent id, flags.
+    /// The value of the header `traceparent`: version, trace id, parent id, flags.
     pub traceparent: String,
-    /// What vendors add.
+    /// The value of the header `tracestate`, if there was one.
     #[serde(default)]
     pub tracestate: Option<String>,
 }
 
-/// Longer is cut off, as the standard lets us.
+/// A longer `tracestate` is dropped, as the standard allows.
 const TRACESTATE_MAX: usize = 512;
 
 impl TraceContext {
-    /// From the values of the headers; `None` when they are not well formed.
+    /// From the values of the headers; `None` when the `traceparent` is not well formed.
     pub fn new(traceparent: &str, tracestate: Option<&str>) -> Option<TraceContext> {
         let is_hex = |part: &str| part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         let parts: Vec<&str> = traceparent.split('-').collect();
@@ -31,15 +31,15 @@ impl TraceContext {
         Some(TraceContext { traceparent: traceparent.to_owned(), tracestate })
     }
 
-    /// What a job's metadata say, if anything.
+    /// The trace context in a job's metadata, if there is one.
     pub fn of(metadata: Option<&str>) -> Option<TraceContext> {
         let found: TraceContext =
             serde_json::from_str(metadata.filter(|text| text.contains("traceparent"))?).ok()?;
         TraceContext::new(&found.traceparent, found.tracestate.as_deref())
     }
 
-    /// The metadata with this in it, every other byte as it was. What is there already stays, and so does what is no
-    /// object.
+    /// The metadata with this trace context added, every other byte unchanged. A trace context that is already there is kept,
+    /// and metadata that is not an object is not changed.
     pub(crate) fn put_into(&self, metadata: Option<String>) -> String {
         let ours = match &self.tracestate {
             None => format!(r#""traceparent":"{}""#, self.traceparent),

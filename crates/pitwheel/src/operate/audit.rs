@@ -9,20 +9,20 @@ use crate::error::Error;
 use crate::operate::page::page;
 use crate::postgres::{Params, query};
 
-/// A change that somebody made.
+/// A change in the audit log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditEntry {
     /// Its id.
     pub id: i64,
-    /// When.
+    /// When the change was made.
     pub at: SystemTime,
-    /// Who.
+    /// Who made it: a token, a user at a terminal, or an application.
     pub actor: String,
-    /// What, as `job.cancel`.
+    /// What was done, as `job.cancel` or `queue.pause`.
     pub action: String,
-    /// To which queue, worker or token; of a reschedule, to which time.
+    /// The queue, worker or token that was changed; for a reschedule, the new time.
     pub subject: Option<String>,
-    /// To which jobs.
+    /// The jobs that were changed.
     pub job_ids: Option<Vec<i64>>,
 }
 

@@ -1,5 +1,4 @@
-//! What people do: cancel, retry, delete and reschedule jobs, pause queues, tell workers to end. Every statement writes into
-//! the audit log what it changed, and who did it.
+//! Changes of jobs: cancel, retry, delete, reschedule.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -10,49 +9,49 @@ use tokio_postgres::types::Type;
 use crate::error::Error;
 use crate::postgres::{Params, query};
 
-/// Jobs per change: one statement, so that it is short, and one line of the audit log.
+/// Jobs per change: it is one short statement and one line of the audit log.
 const CHANGE_MAX: usize = 1000;
 
-/// What to do to jobs.
+/// A change of jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// End them: at once when they wait, by asking their handler when they run.
+    /// Cancels waiting jobs at once, and asks the handlers of running ones to stop.
     Cancel,
-    /// Let dead or cancelled ones live again, due now, with all their attempts before them.
+    /// Enqueues dead or cancelled jobs again, due now, with all their attempts.
     Retry,
-    /// Forget waiting or finished ones for good.
+    /// Deletes waiting or finished jobs for good.
     Delete,
-    /// Let waiting ones be due at another time; `None`, or one that has passed, is now.
+    /// Moves waiting jobs to another time; `None`, or a time in the past, means now.
     Reschedule(Option<SystemTime>),
 }
 
-/// What a change came to for one job.
+/// The result of a change for one job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Changed {
-    /// It was made.
+    /// The job was changed.
     Done,
     /// The job is running; its handler was asked to stop.
     Requested,
-    /// No job with this id is in a state for it.
+    /// No job has this id and a state that allows the change.
     NotFound,
-    /// It cannot live again while a live job has its kind and key.
+    /// It cannot be retried while a live job has its kind and key.
     KeyTaken,
 }
 
-/// What a cancel came to.
+/// The result of a cancel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cancelled {
-    /// It was waiting and will not run.
+    /// The job was waiting and will not run.
     AtOnce,
-    /// It is running; its handler was asked to stop.
+    /// The job is running; its handler was asked to stop.
     Requested,
 }
 
-/// What a change came to.
+/// The results of a change, by job.
 #[derive(Debug, Default)]
 pub(crate) struct ChangeReport {
     pub(crate) jobs: HashMap<i64, Changed>,
-    /// Where something is due now.
+    /// The queues in which something is due now.
     pub(crate) due: Vec<String>,
 }
 
@@ -62,13 +61,13 @@ impl Change {
         match self {
             Change::Cancel => "no live job has this id",
             Change::Retry => "no dead or cancelled job has this id",
-            Change::Delete => "no waiting or finished job has this id; cancel one that runs",
+            Change::Delete => "no waiting or finished job has this id; a running job can be cancelled",
             Change::Reschedule(_) => "no waiting job has this id",
         }
     }
 }
 
-/// Changes jobs, in one statement.
+/// Changes jobs in one statement.
 pub(crate) async fn change(
     client: &Client,
     actor: &str,
@@ -101,7 +100,7 @@ async fn cancel(client: &Client, actor: &str, ids: &[i64], report: &mut ChangeRe
     Ok(())
 }
 
-/// If one of them is in the way of a live job, half of them at a time, down to that one.
+/// On a key conflict, bisects the batch to find the job whose key is taken.
 async fn retry(client: &Client, actor: &str, ids: &[i64], report: &mut ChangeReport) -> Result<(), Error> {
     let params: Params = &[(&ids, Type::INT8_ARRAY), (&actor, Type::TEXT)];
     match query(client, include_str!("../../sql/operate/retry.sql"), params).await {

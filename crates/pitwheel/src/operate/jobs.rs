@@ -1,4 +1,4 @@
-//! What people ask about jobs and queues. Lists never read a payload, and every count has an end.
+//! Lists of jobs, and one job in detail.
 
 use std::time::SystemTime;
 
@@ -12,10 +12,10 @@ use crate::job::state::State;
 use crate::operate::page::page;
 use crate::postgres::{Params, query};
 
-/// How many rows a page with a filter looks at before it says where to go on.
+/// A page with a filter scans at most this many rows, then returns a cursor.
 const WINDOW: i64 = 10_000;
 
-/// Which jobs to list. The default is the newest fifty of all.
+/// Which jobs to list. The default is the newest 50.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
     /// Only this queue.
@@ -28,9 +28,9 @@ pub struct Filter {
     pub key: Option<String>,
     /// Only finished jobs.
     pub finished: bool,
-    /// Only ids below this one: the last id of the page before.
+    /// Only ids below this one: the cursor of the page before.
     pub before: Option<i64>,
-    /// How many, at most 1000; fifty when 0.
+    /// Jobs per page, at most 1,000; 0 means 50.
     pub limit: usize,
 }
 
@@ -42,7 +42,7 @@ impl Filter {
         Ok(())
     }
 
-    /// How many live, running, finished, and dead or cancelled jobs are looked at.
+    /// How many live, running, finished, and dead or cancelled jobs are scanned.
     fn windows(&self, limit: i64) -> [i64; 4] {
         let all = self.queue.is_none() && self.kind.is_none() && self.key.is_none();
         let window = if all { limit } else { WINDOW };
@@ -60,9 +60,9 @@ impl Filter {
 /// One page of a list of jobs.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct JobPage {
-    /// The jobs, newest first; fewer than asked for, even none, when few of those that were looked at match.
+    /// The jobs, newest first; fewer than the limit, even none, when few of the scanned rows match.
     pub jobs: Vec<JobSummary>,
-    /// What `before` must be for the next page; `None`: there is none.
+    /// The cursor of the next page, for [`Filter::before`]; `None`: this is the last page.
     pub next: Option<i64>,
 }
 
@@ -75,54 +75,54 @@ pub struct JobSummary {
     pub kind: String,
     /// The queue it waits in, or waited in.
     pub queue: String,
-    /// Where it stands.
+    /// Its state.
     pub state: State,
     /// -9 to 9, higher first.
     pub priority: i16,
-    /// Attempts so far, the running one included.
+    /// The number of attempts so far, including a running one.
     pub attempt: i32,
-    /// Attempts there are.
+    /// The maximum number of attempts.
     pub max_attempts: i32,
     /// Its key.
     pub key: Option<String>,
-    /// When it is, or was, due.
+    /// The time at which it is, or was, due.
     pub run_at: SystemTime,
     /// When it was enqueued.
     pub enqueued_at: SystemTime,
-    /// When its last attempt began.
+    /// When its last attempt was claimed.
     pub claimed_at: Option<SystemTime>,
-    /// When it was settled for good.
+    /// When it was done, buried or cancelled.
     pub finished_at: Option<SystemTime>,
-    /// Between 0 and 1, as its handler said.
+    /// The progress that its handler reported, between 0 and 1.
     pub progress: Option<f32>,
-    /// What its handler said with it.
+    /// The note that its handler reported with the progress.
     pub note: Option<String>,
 }
 
 /// Everything about one job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobDetail {
-    /// What a list shows.
+    /// The columns of a list.
     pub summary: JobSummary,
-    /// How often it was claimed.
+    /// The number of its claims so far.
     pub fence: i64,
-    /// How often its worker died under it, beside the attempts.
+    /// How many times its worker died while running it. Crashes are not counted as attempts.
     pub crashes: i16,
     /// How long an attempt may take, in milliseconds.
     pub timeout_ms: Option<i64>,
-    /// When somebody asked to cancel it.
+    /// When a cancel was requested while it ran.
     pub cancel_requested_at: Option<SystemTime>,
-    /// The worker that holds it, or held it last.
+    /// The name of the worker that holds it, or held it last.
     pub worker: Option<String>,
     /// The payload, as it was enqueued.
     pub payload: String,
     /// The metadata, as it was enqueued.
     pub metadata: Option<String>,
-    /// What its handler gave back.
+    /// The result of its handler, as JSON text.
     pub result: Option<String>,
     /// Its failed attempts, oldest first: attempt, cause, message, worker, at.
     pub errors: Value,
-    /// Whether payload, metadata and result are kept from those who may only look.
+    /// Whether its kind is redacted: payload, metadata and result are hidden from viewers.
     pub redacted: bool,
 }
 
@@ -159,7 +159,7 @@ pub(crate) async fn jobs_by_id(client: &Client, ids: &[i64]) -> Result<Vec<JobSu
 
 pub(crate) async fn job(client: &Client, id: i64) -> Result<JobDetail, Error> {
     let rows = query(client, include_str!("../../sql/operate/job.sql"), &[(&id, Type::INT8)]).await?;
-    let row = rows.first().ok_or(Error::NotFound(id, "it never was, or its history was pruned"))?;
+    let row = rows.first().ok_or(Error::NotFound(id, "no job had this id, or its history was pruned"))?;
     Ok(JobDetail {
         summary: summary(row)?,
         fence: row.get("fence"),

@@ -7,14 +7,14 @@ use crate::error::Error;
 use crate::job::new_job::check_name;
 use crate::postgres::{Params, query};
 
-/// A kind about which something was said, or that living workers run.
+/// A kind that has settings, or that running workers handle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KindSummary {
     /// Its name.
     pub name: String,
-    /// Whether payloads and results are kept from those who may only look.
+    /// Whether payloads, metadata and results are hidden from viewers.
     pub redacted: bool,
-    /// How many living workers run it.
+    /// How many running workers handle it.
     pub workers: i64,
 }
 

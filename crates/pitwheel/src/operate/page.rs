@@ -2,10 +2,10 @@
 
 use crate::error::Error;
 
-/// Rows per page at the most.
+/// The maximum number of rows per page.
 const PAGE_MAX: usize = 1000;
 
-/// Where a page begins, and how long it is.
+/// The id below which a page begins, and its number of rows.
 pub(crate) fn page(before: Option<i64>, limit: usize) -> Result<(i64, i64), Error> {
     if limit > PAGE_MAX {
         return Err(Error::Invalid(format!(

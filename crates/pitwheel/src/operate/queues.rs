@@ -9,24 +9,25 @@ use crate::error::Error;
 use crate::job::new_job::check_name;
 use crate::postgres::{Params, query};
 
-/// Counts stop here, all queues together: people need to know that it is many, not how many.
+/// The counts of all queues together stop here: beyond it, an exact number is not worth its cost.
 const COUNT_MAX: i64 = 10_000;
-/// A queue and what is in it. Counts stop at 10,000 jobs looked at, shared by all queues.
+
+/// A queue and its jobs. Counting stops after 10,000 jobs of all queues together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueSummary {
     /// Its name.
     pub name: String,
-    /// Since when it is paused, by itself or with all queues.
+    /// Since when it is paused, alone or with all queues; `None`: it is not paused.
     pub paused_at: Option<SystemTime>,
-    /// Jobs that are due and not held.
+    /// The number of jobs that are due and waiting.
     pub waiting: i64,
-    /// Jobs that are held.
+    /// The number of running jobs.
     pub running: i64,
-    /// Jobs whose time has not come.
+    /// The number of jobs that are due later.
     pub later: i64,
-    /// Whether there are more than were counted.
+    /// Whether counting stopped before all jobs were counted.
     pub capped: bool,
-    /// The time since which the oldest of the counted waits.
+    /// When the longest waiting of the counted jobs was due.
     pub oldest_due_at: Option<SystemTime>,
 }
 
@@ -50,7 +51,7 @@ pub(crate) async fn queues(client: &Client) -> Result<Vec<QueueSummary>, Error> 
     Ok(rows.iter().map(queue).collect())
 }
 
-/// The name under which a pause of all queues is kept.
+/// The row that holds the pause of all queues.
 const EVERY_QUEUE: &str = "*";
 
 pub(crate) async fn pause(client: &Client, actor: &str, queue: Option<&str>) -> Result<(), Error> {
@@ -59,7 +60,7 @@ pub(crate) async fn pause(client: &Client, actor: &str, queue: Option<&str>) -> 
     Ok(())
 }
 
-/// Whether it was paused.
+/// Returns whether it was paused.
 pub(crate) async fn resume(client: &Client, actor: &str, queue: Option<&str>) -> Result<bool, Error> {
     let params: Params = &[(&row_name(queue)?, Type::TEXT), (&actor, Type::TEXT)];
     let rows = query(client, include_str!("../../sql/operate/resume.sql"), params).await?;

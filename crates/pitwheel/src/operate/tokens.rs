@@ -1,4 +1,4 @@
-//! Tokens: who may come in from other machines, and what for.
+//! Tokens: create, list, revoke.
 
 use std::time::SystemTime;
 
@@ -11,9 +11,9 @@ use crate::error::Error;
 use crate::job::new_job::check_name;
 use crate::postgres::{Params, query};
 
-/// Random bytes of a secret: nobody guesses it, so its plain hash tells nothing either.
+/// The random bytes of a secret: too many to guess, so a plain hash of it is safe to store.
 const SECRET_BYTES: usize = 32;
-/// How a secret starts, so that people and scanners know one when they see it.
+/// The start of every secret, by which people and secret scanners recognise it.
 const PREFIX: &str = "pitwheel_";
 
 /// A token, without its secret.
@@ -21,19 +21,19 @@ const PREFIX: &str = "pitwheel_";
 pub struct Token {
     /// Its id.
     pub id: i64,
-    /// What people call it; one valid token has it at a time.
+    /// Its name, unique among the tokens that are not revoked.
     pub name: String,
-    /// What it is good for.
+    /// What it permits.
     pub role: Role,
-    /// When it was made.
+    /// When it was created.
     pub created_at: SystemTime,
-    /// By whom.
+    /// Who created it.
     pub created_by: String,
-    /// Until when it is good.
+    /// When it expires; `None`: it does not.
     pub expires_at: Option<SystemTime>,
 }
 
-/// Makes a token. The secret is shown this once.
+/// Creates a token. Returns its secret, which is not stored.
 pub(crate) async fn create(
     client: &Client,
     actor: &str,
@@ -44,7 +44,7 @@ pub(crate) async fn create(
     check_name("token", name)?;
     let mut bytes = [0; SECRET_BYTES];
     let filled = SystemRandom::new().fill(&mut bytes);
-    filled.map_err(|_| Error::Invalid("this machine gives no random bytes".into()))?;
+    filled.map_err(|_| Error::Invalid("the operating system returned no random bytes".into()))?;
     let secret: String = bytes.iter().fold(PREFIX.to_owned(), |secret, byte| format!("{secret}{byte:02x}"));
     let params: Params = &[
         (&name, Type::TEXT),
@@ -60,11 +60,11 @@ pub(crate) async fn create(
         }
         other => other,
     })?;
-    let row = rows.first().ok_or_else(|| Error::Invalid("no token was made".into()))?;
+    let row = rows.first().ok_or_else(|| Error::Invalid("the token was not created".into()))?;
     Ok((token(row)?, secret))
 }
 
-/// Whether there was one to revoke.
+/// Returns whether there was such a token.
 pub(crate) async fn revoke(client: &Client, actor: &str, name: &str) -> Result<bool, Error> {
     check_name("token", name)?;
     let params: Params = &[(&name, Type::TEXT), (&actor, Type::TEXT)];

@@ -9,37 +9,37 @@ use crate::error::Error;
 use crate::operate::page::page;
 use crate::postgres::{Params, query};
 
-/// A worker: a process with a connection to Postgres, or a stream of one that has none.
+/// A worker: a process that is connected to Postgres, or a gRPC stream of a remote one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerSummary {
     /// Its id.
     pub id: i64,
-    /// The name it gave itself.
+    /// Its name; not necessarily unique.
     pub name: String,
     /// `direct`, to Postgres, or `grpc`.
     pub transport: String,
-    /// What it takes from.
+    /// The queues that it takes jobs from.
     pub queues: Vec<String>,
-    /// What it runs.
+    /// The kinds that it handles.
     pub kinds: Vec<String>,
-    /// How much at a time.
+    /// How many jobs it runs at a time.
     pub slots: i32,
-    /// How much now, counted up to 1,000.
+    /// How many jobs it runs now, counted up to 1,000.
     pub running: i64,
-    /// When it came.
+    /// When it registered.
     pub started_at: SystemTime,
-    /// Until when it need not be heard of.
+    /// When its lease expires.
     pub lease_until: SystemTime,
-    /// Since when it is given nothing more.
+    /// Since when it is quiet: it gets no more jobs.
     pub quiet_at: Option<SystemTime>,
-    /// Since when it shall end.
+    /// Since when it is draining: it ends when its running jobs have ended.
     pub drain_at: Option<SystemTime>,
     /// When it ended, or was declared dead.
     pub dead_at: Option<SystemTime>,
 }
 
 impl WorkerSummary {
-    /// Where it stands, in a word.
+    /// Its state: `alive`, `quiet`, `draining` or `dead`.
     pub fn state(&self) -> &'static str {
         match (self.dead_at, self.drain_at, self.quiet_at) {
             (Some(_), ..) => "dead",
@@ -76,14 +76,14 @@ pub(crate) async fn workers(
     Ok(rows.iter().map(worker).collect())
 }
 
-/// An order for a worker.
+/// A command to a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkerCommand {
-    /// It is given nothing more.
+    /// It gets no more jobs.
     Quiet,
-    /// It is given nothing more, and ends when what it runs has ended. This cannot be taken back.
+    /// It gets no more jobs, and ends when its running jobs have ended. This cannot be undone.
     Drain,
-    /// It is given jobs again.
+    /// It gets jobs again.
     Resume,
 }
 
@@ -97,7 +97,7 @@ impl WorkerCommand {
     }
 }
 
-/// Whether there was such a worker to take the order.
+/// Returns whether such a worker is running and not draining.
 pub(crate) async fn command_worker(
     client: &Client,
     actor: &str,

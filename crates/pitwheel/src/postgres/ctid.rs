@@ -1,12 +1,12 @@
-//! Where a row stood: a hint that saves finding it by its id.
+//! The position of a row in its table, which saves an index lookup.
 
 use std::error::Error;
 
 use bytes::{BufMut, BytesMut};
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
-/// The `ctid` of a row version, as binary as Postgres sends it. A later version of the row stands elsewhere, and the place
-/// may be given to another row: whoever goes by it must compare what it finds.
+/// The `ctid` of a row version, in the binary form of Postgres. A later version of the row has another one, and the position
+/// may be reused for another row: a statement that uses it must also compare the id.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ctid([u8; 6]);
 

@@ -7,17 +7,17 @@ use super::pool::Pool;
 use super::session::query;
 use crate::error::Error;
 
-/// One step of the schema.
+/// A migration.
 pub struct Migration {
     /// Counted from 1, without gaps.
     pub version: i32,
-    /// What it brings.
+    /// Its name.
     pub name: &'static str,
-    /// Its statements. `-- breaking` on line 1: builds that do not know it cannot work with it.
+    /// Its statements. `-- breaking` on line 1: builds that do not know it refuse to work with the schema.
     pub sql: &'static str,
 }
 
-/// All steps, oldest first. A published one is never edited.
+/// All migrations, oldest first. A published one is never edited.
 pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 1, name: "job", sql: include_str!("../../migrations/0001_job.sql") },
     Migration { version: 2, name: "operate", sql: include_str!("../../migrations/0002_operate.sql") },
@@ -31,18 +31,18 @@ const RECORD_MIGRATION: &str = include_str!("../../sql/postgres/record_migration
 const HAS_MIGRATIONS: &str = include_str!("../../sql/postgres/has_migrations.sql");
 const SCHEMA_VERSION: &str = include_str!("../../sql/postgres/schema_version.sql");
 
-/// Where a database stands.
+/// The version of the schema in a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MigrationStatus {
     /// The version in the database; 0 when there is none.
     pub found: i32,
     /// The newest version this build knows.
     pub known: i32,
-    /// The names of what `migrate` would apply.
+    /// The names of the migrations that `migrate` would apply.
     pub pending: Vec<&'static str>,
 }
 
-/// Brings the schema up to this build, or finds that it is; returns what was applied.
+/// Brings the schema up to the version of this build. Returns the names of the migrations that were applied.
 pub(crate) async fn migrate(pool: &Pool) -> Result<Vec<&'static str>, Error> {
     let mut client = pool.get().await?;
     let transaction = client.transaction().await?;
@@ -87,7 +87,7 @@ pub(crate) async fn check(client: &Client) -> Result<(), Error> {
 
 struct Found {
     version: i32,
-    /// The newest step that this build does not know and that says it breaks such builds.
+    /// The newest breaking migration that this build does not know.
     breaking: Option<i32>,
 }
 
