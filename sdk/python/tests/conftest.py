@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
-from fake_server import PATIENCE, FakeServer, fake_server
+from fake_server import TIMEOUT, FakeServer, fake_server
 
 from pitwheel import Context, Worker
 
@@ -33,7 +33,7 @@ async def running(worker: Worker) -> AsyncIterator[Worker]:
         yield worker
     finally:
         worker.stop()
-        await asyncio.wait_for(run, PATIENCE)
+        await asyncio.wait_for(run, TIMEOUT)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from pitwheel._proto.pitwheel_pb2_grpc import (
 from pitwheel.span import to_duration
 
 # Longer than anything here takes, unless it hangs.
-PATIENCE = 10.0
+TIMEOUT = 10.0
 
 
 class FakeStream:
@@ -28,7 +28,7 @@ class FakeStream:
     def __init__(self, worker_id: int, request: pb.StreamJobsRequest) -> None:
         self.worker_id = worker_id
         self.request = request
-        self.is_over = asyncio.Event()
+        self.is_finished = asyncio.Event()
         self._events: asyncio.Queue[pb.Assignments | grpc.StatusCode] = asyncio.Queue()
 
     def assign(self, *jobs: pb.Assignment) -> None:
@@ -93,7 +93,7 @@ class FakeServer(WorkerServiceServicer):  # type: ignore[misc]
                     return
                 yield pb.StreamJobsResponse(assignments=event)
         finally:
-            stream.is_over.set()
+            stream.is_finished.set()
 
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatResponse:
         if self.refuse_heartbeats:
@@ -130,7 +130,7 @@ class FakeServer(WorkerServiceServicer):  # type: ignore[misc]
                     await self._changed.wait()
                 return found
 
-        return await asyncio.wait_for(look(), PATIENCE)
+        return await asyncio.wait_for(look(), TIMEOUT)
 
     async def stream(self, number: int = 1) -> FakeStream:
         """The stream that was opened as the first, second, …"""

@@ -6,7 +6,7 @@ import signal
 import sys
 from pathlib import Path
 
-from fake_server import PATIENCE, assignment, fake_server
+from fake_server import TIMEOUT, assignment, fake_server
 
 README = Path(__file__).parent.parent / "README.md"
 
@@ -23,7 +23,7 @@ async def the_example_runs_and_ends_at_sigterm(tmp_path: Path) -> None:
             (await server.stream()).assign(assignment(1, '{"name":"Ada"}'))
             assert (await server.result(1)).complete.result == '{"greeted":"Ada"}'
             process.send_signal(signal.SIGTERM)
-            output, errors = await asyncio.wait_for(process.communicate(), PATIENCE)
+            output, errors = await asyncio.wait_for(process.communicate(), TIMEOUT)
         finally:
             if process.returncode is None:
                 process.kill()

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
     not (SERVER and URL), reason="needs PITWHEEL_SERVER and PITWHEEL_DATABASE_URL"
 )
 # Longer than anything here takes, unless it hangs.
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ async def _job_once(client: Client, job_id: int, holds: Callable[[Job], bool]) -
                 return job
             await asyncio.sleep(0.05)
 
-    return await asyncio.wait_for(look(), PATIENCE)
+    return await asyncio.wait_for(look(), TIMEOUT)
 
 
 async def _finished(client: Client, job_id: int) -> Job:
@@ -176,7 +176,7 @@ async def what_a_shutdown_releases_is_run_by_the_next_worker(client: Client, que
         return context.attempt
 
     async with running(first):
-        await asyncio.wait_for(started.wait(), PATIENCE)
+        await asyncio.wait_for(started.wait(), TIMEOUT)
     async with running(second):
         job = await _finished(client, job_id)
 
@@ -188,7 +188,7 @@ def _call(method: str, path: str, body: Any = None) -> Any:
         f"http://{SERVER}/api/v1/{path}", None if body is None else json.dumps(body).encode(), method=method
     )
     request.add_header("content-type", "application/json")
-    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+    with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
         return json.load(answer)
 
 
@@ -206,7 +206,7 @@ async def a_token_opens_the_door_and_a_wrong_one_does_not(queue: str) -> None:
         pass
 
     with pytest.raises(Exception, match="not known"):
-        await asyncio.wait_for(worker.run(), PATIENCE)
+        await asyncio.wait_for(worker.run(), TIMEOUT)
 
 
 async def a_worker_that_is_told_to_drain_finishes_and_ends(client: Client, queue: str) -> None:
@@ -222,12 +222,12 @@ async def a_worker_that_is_told_to_drain_finishes_and_ends(client: Client, queue
     trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     job_id = (await client.enqueue("long", queue=queue, metadata={"traceparent": trace})).id
     run = asyncio.create_task(worker.run())
-    await asyncio.wait_for(started.wait(), PATIENCE)
+    await asyncio.wait_for(started.wait(), TIMEOUT)
     workers = (await asyncio.to_thread(_call, "GET", "workers?limit=1000"))["workers"]
     (own,) = [line for line in workers if line["name"] == queue]
     await asyncio.to_thread(_call, "POST", f"workers/{own['id']}/drain")
     asyncio.get_running_loop().call_later(1, go.set)
-    await asyncio.wait_for(run, PATIENCE)
+    await asyncio.wait_for(run, TIMEOUT)
 
     job = await _finished(client, job_id)
     assert (job.state, job.result) == ("done", trace)
@@ -244,7 +244,7 @@ async def each_of_many_jobs_runs(client: Client, queue: str) -> None:
             worker.stop()
 
     await client.enqueue_many(NewJob(kind="count", payload=n, queue=queue) for n in range(5000))
-    await asyncio.wait_for(worker.run(), PATIENCE)
+    await asyncio.wait_for(worker.run(), TIMEOUT)
 
     assert sorted(ran) == list(range(5000))
 
@@ -257,4 +257,4 @@ async def a_queue_that_is_no_name_is_told_to_whoever_started_the_worker() -> Non
         pass
 
     with pytest.raises(Exception, match="no name"):
-        await asyncio.wait_for(worker.run(), PATIENCE)
+        await asyncio.wait_for(worker.run(), TIMEOUT)

@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import pytest
 from conftest import RunWorker
-from fake_server import PATIENCE, FakeServer, assignment
+from fake_server import TIMEOUT, FakeServer, assignment
 
 from pitwheel import Context
 from pitwheel._proto import pitwheel_pb2 as pb
@@ -152,7 +152,7 @@ async def progress_is_sent_about_once_a_second_and_the_last_wins(server: FakeSer
 async def progress_of_a_job_that_ended_meanwhile_is_not_sent(
     server: FakeServer, work: RunWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pitwheel.reporter.PROGRESS", 0.01)
+    monkeypatch.setattr("pitwheel.reporter.PROGRESS_INTERVAL_SECONDS", 0.01)
     said, done = asyncio.Event(), asyncio.Event()
 
     async def greet(payload: Any, context: Context) -> None:
@@ -167,7 +167,7 @@ async def progress_of_a_job_that_ended_meanwhile_is_not_sent(
     stream.assign(assignment(1))
     await server.result(1)
     stream.assign(assignment(2))
-    await asyncio.wait_for(said.wait(), PATIENCE)
+    await asyncio.wait_for(said.wait(), TIMEOUT)
     await server.until(lambda: len(server.heartbeats) > 3)
     done.set()
     server.answers.set()
@@ -188,4 +188,4 @@ async def progress_of_a_lost_claim_stops_the_handler(server: FakeServer, work: R
     await work(greet)
     (await server.stream()).assign(assignment(1))
 
-    await asyncio.wait_for(heard.wait(), PATIENCE)
+    await asyncio.wait_for(heard.wait(), TIMEOUT)

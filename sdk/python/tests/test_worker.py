@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 import pytest
 from conftest import RunWorker
-from fake_server import PATIENCE, FakeServer, assignment, claim, fake_server
+from fake_server import TIMEOUT, FakeServer, assignment, claim, fake_server
 
 from pitwheel import Context, Worker
 
@@ -34,7 +34,7 @@ class Gate:
         return "through"
 
     async def next(self) -> Context:
-        return await asyncio.wait_for(self.started.get(), PATIENCE)
+        return await asyncio.wait_for(self.started.get(), TIMEOUT)
 
 
 def _free_address() -> str:
@@ -81,7 +81,7 @@ async def a_cancel_of_an_earlier_claim_is_not_heard(server: FakeServer, work: Ru
     stream.assign(assignment(1), assignment(2))
     first, second = await gate.next(), await gate.next()
     server.cancelled = [claim(1, fence=9), claim(2)]
-    await asyncio.wait_for(second.cancelled.wait(), PATIENCE)
+    await asyncio.wait_for(second.cancelled.wait(), TIMEOUT)
 
     assert not first.cancelled.is_set()
     gate.open.set()
@@ -171,9 +171,9 @@ async def a_worker_declared_dead_tells_its_handlers_and_opens_another_stream(
     context = await gate.next()
 
     server.dead = [first.worker_id]
-    await asyncio.wait_for(context.cancelled.wait(), PATIENCE)
+    await asyncio.wait_for(context.cancelled.wait(), TIMEOUT)
     second = await server.stream(2)
-    await asyncio.wait_for(first.is_over.wait(), PATIENCE)
+    await asyncio.wait_for(first.is_finished.wait(), TIMEOUT)
     gate.open.set()
     second.assign(assignment(2))
 
@@ -203,7 +203,7 @@ async def a_server_that_is_away_is_waited_for() -> None:
         (await server.stream()).assign(assignment(1))
         assert (await server.result(1)).HasField("complete")
         worker.stop()
-        await asyncio.wait_for(run, PATIENCE)
+        await asyncio.wait_for(run, TIMEOUT)
 
 
 async def a_shutdown_takes_no_more_and_finishes_what_runs(server: FakeServer, work: RunWorker) -> None:
@@ -214,7 +214,7 @@ async def a_shutdown_takes_no_more_and_finishes_what_runs(server: FakeServer, wo
     await gate.next()
 
     worker.stop()
-    await asyncio.wait_for(stream.is_over.wait(), PATIENCE)
+    await asyncio.wait_for(stream.is_finished.wait(), TIMEOUT)
     await server.ended(stream.worker_id, [(1, 10)])
     gate.open.set()
 
@@ -241,7 +241,7 @@ async def a_shutdown_releases_what_does_not_finish(server: FakeServer, work: Run
 async def a_handler_that_will_not_stop_is_released_all_the_same(
     server: FakeServer, work: RunWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pitwheel.core.CLEANUP", 0.05)
+    monkeypatch.setattr("pitwheel.runner.CLEANUP_SECONDS_MAX", 0.05)
     started, done = asyncio.Event(), asyncio.Event()
 
     async def greet(payload: Any, context: Context) -> None:
@@ -253,7 +253,7 @@ async def a_handler_that_will_not_stop_is_released_all_the_same(
     worker = await work(greet, grace=0)
     stream = await server.stream()
     stream.assign(assignment(1))
-    await asyncio.wait_for(started.wait(), PATIENCE)
+    await asyncio.wait_for(started.wait(), TIMEOUT)
 
     worker.stop()
 
@@ -265,7 +265,7 @@ async def a_handler_that_will_not_stop_is_released_all_the_same(
 async def a_shutdown_does_not_wait_for_a_silent_server_for_ever(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pitwheel.worker.LAST_REPORTS", 0.05)
+    monkeypatch.setattr("pitwheel.worker.LAST_REPORTS_SECONDS_MAX", 0.05)
     gate = Gate()
     gate.open.set()
     worker = Worker(server.address)
@@ -278,14 +278,14 @@ async def a_shutdown_does_not_wait_for_a_silent_server_for_ever(
 
     worker.stop()
 
-    await asyncio.wait_for(run, PATIENCE)
+    await asyncio.wait_for(run, TIMEOUT)
     await server.ended(stream.worker_id, [])
 
 
 async def a_shutdown_ends_with_its_last_heartbeat(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pitwheel.worker.LAST_HEARTBEAT", 3600)
+    monkeypatch.setattr("pitwheel.worker.LAST_HEARTBEAT_SECONDS_MAX", 3600)
     server.heartbeat_every = 3600
     server.answers_heartbeats.clear()
     worker = Worker(server.address)
@@ -295,11 +295,11 @@ async def a_shutdown_ends_with_its_last_heartbeat(
     await server.until(lambda: server.heartbeats)
 
     worker.stop()
-    await asyncio.wait_for(stream.is_over.wait(), PATIENCE)
+    await asyncio.wait_for(stream.is_finished.wait(), TIMEOUT)
     await asyncio.sleep(0.05)  # The shutdown is to reach its end while a heartbeat is on its way.
     server.answers_heartbeats.set()
 
-    await asyncio.wait_for(run, PATIENCE)
+    await asyncio.wait_for(run, TIMEOUT)
     await server.ended(stream.worker_id, [])
 
 
@@ -338,7 +338,7 @@ async def a_first_stream_that_is_refused_for_good_ends_the_run(server: FakeServe
     worker.handler("greet")(Gate().handle)
 
     with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await asyncio.wait_for(worker.run(), PATIENCE)
+        await asyncio.wait_for(worker.run(), TIMEOUT)
     assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED
 
 

@@ -37,5 +37,9 @@ def open_channel(address: str, tls: Tls) -> grpc.aio.Channel:
     return grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(roots), options=_OPTIONS)
 
 
+def status_text(error: grpc.aio.AioRpcError) -> str:
+    return f"{error.code().name}: {error.details()}"
+
+
 def token_metadata(token: str | None) -> Metadata:
     return () if token is None else (("authorization", f"Bearer {token}"),)

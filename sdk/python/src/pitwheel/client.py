@@ -20,7 +20,7 @@ from .span import Span, to_duration, with_zone
 # As many as the server takes in one request.
 ENQUEUE_MAX = 500
 # No answer within this time is an error.
-ANSWER = 30.0
+CALL_SECONDS_MAX = 30.0
 
 State = Literal["waiting", "running", "done", "dead", "cancelled"]
 _STATES: dict[int, State] = {
@@ -170,7 +170,7 @@ class Client:
         if self._channel is None:
             self._channel = open_channel(self._address, self._tls)
             self._stub = JobServiceStub(self._channel)
-        return await getattr(self._stub, method)(request, timeout=ANSWER, metadata=self._metadata)
+        return await getattr(self._stub, method)(request, timeout=CALL_SECONDS_MAX, metadata=self._metadata)
 
 
 def _batches(jobs: list[pb.NewJob]) -> Iterator[list[pb.NewJob]]:

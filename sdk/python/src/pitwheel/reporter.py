@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
 
 import grpc
 import grpc.aio
@@ -12,21 +11,21 @@ import grpc.aio
 from ._proto import pitwheel_pb2 as pb
 from .attempt import failed
 from .backoff import Backoff
-from .channel import BATCH_BYTES_MAX
-from .held import Held
+from .channel import BATCH_BYTES_MAX, status_text
+from .stream import HeldJob
 
 log = logging.getLogger("pitwheel")
 
 # As many as the server takes in one request.
-BATCH_MAX = 1000
+RESULTS_MAX = 1000
 # What ends within this time goes in one request.
-LINGER = 0.001
+LINGER_SECONDS = 0.001
 # A report whose answer does not come is made again after this long.
-ANSWER = 10.0
+CALL_SECONDS_MAX = 10.0
 # How often progress is sent.
-PROGRESS = 1.0
+PROGRESS_INTERVAL_SECONDS = 1.0
 # Something in the batch cannot be stored, and never will.
-REFUSALS = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE)
+REFUSED_CODES = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE)
 
 SendReport = Callable[[pb.ReportResultRequest, float], Awaitable[pb.ReportResultResponse]]
 
@@ -36,7 +35,7 @@ class Report:
 
     __slots__ = ("held", "is_substitute", "result")
 
-    def __init__(self, held: Held, result: pb.Result, is_substitute: bool = False) -> None:
+    def __init__(self, held: HeldJob, result: pb.Result, is_substitute: bool = False) -> None:
         self.held = held
         self.result = result
         #: It stands for a result that was refused.
@@ -54,42 +53,42 @@ class Reporter:
     """One request at a time: what ends meanwhile is the next batch, so that batches grow with the load."""
 
     def __init__(
-        self, send: SendReport, running: Mapping[Held, object], settled: Callable[[Held], None]
+        self, send: SendReport, running: Mapping[HeldJob, object], settled: Callable[[HeldJob], None]
     ) -> None:
         """`settled` is called for each job whose ending was written, or refused for good."""
         self._send = send
         self._running = running
         self._settled = settled
         self._queue: deque[Report] = deque()
-        self._some = asyncio.Event()
+        self._has_work = asyncio.Event()
         self._is_closing = False
 
-    def put(self, held: Held, result: pb.Result) -> None:
+    def put(self, held: HeldJob, result: pb.Result) -> None:
         self._queue.append(Report(held, result))
-        self._some.set()
+        self._has_work.set()
 
     def close(self) -> None:
         """Lets `run` return once everything is reported."""
         self._is_closing = True
-        self._some.set()
+        self._has_work.set()
 
     async def run(self) -> None:
         while True:
-            await self._some.wait()
+            await self._has_work.wait()
             # With nothing running there is nothing to wait for.
-            if self._running and len(self._queue) < BATCH_MAX:
-                await asyncio.sleep(LINGER)
+            if self._running and len(self._queue) < RESULTS_MAX:
+                await asyncio.sleep(LINGER_SECONDS)
             if batch := self._take():
                 await self._report(batch)
             if not self._queue:
                 if self._is_closing:
                     return
-                self._some.clear()
+                self._has_work.clear()
 
     async def run_progress(self) -> None:
         """Sends what handlers said, once a second. It looks at all that run, so that to say it is cheap in any thread."""
         while True:
-            await asyncio.sleep(PROGRESS)
+            await asyncio.sleep(PROGRESS_INTERVAL_SECONDS)
             for held in list(self._running):
                 if (progress := held.attempt.context._take_progress()) is not None:
                     self.put(held, pb.Result(progress=progress))
@@ -97,10 +96,10 @@ class Reporter:
     def _take(self) -> list[Report]:
         batch: list[Report] = []
         size = 0
-        while self._queue and len(batch) < BATCH_MAX:
+        while self._queue and len(batch) < RESULTS_MAX:
             report = self._queue[0]
             # The ending of the job says more than how far it was, and would make this look lost.
-            if report.is_progress and report.held.is_over:
+            if report.is_progress and report.held.is_finished:
                 self._queue.popleft()
                 continue
             size += report.result.ByteSize()
@@ -116,13 +115,13 @@ class Reporter:
         while True:
             tries += 1
             try:
-                response = await self._send(request, ANSWER)
+                response = await self._send(request, CALL_SECONDS_MAX)
                 break
             except grpc.aio.AioRpcError as error:
-                if error.code() in REFUSALS:
+                if error.code() in REFUSED_CODES:
                     await self._refused(batch, error)
                     return
-                log.warning("cannot report %d results, will try again: %s", len(batch), describe(error))
+                log.warning("cannot report %d results, will try again: %s", len(batch), status_text(error))
             await asyncio.sleep(backoff.next())
         for report, written in zip(batch, response.written, strict=False):
             if written == pb.WRITTEN_LOST:
@@ -139,7 +138,8 @@ class Reporter:
             await self._report(batch[middle:])
             return
         report = batch[0]
-        log.error("the server refused what was reported of job %d: %s", report.held.claim[0], describe(error))
+        job_id = report.held.claim[0]
+        log.error("the server refused what was reported of job %d: %s", job_id, status_text(error))
         if report.is_progress:
             return
         if report.is_substitute:
@@ -159,7 +159,3 @@ class Reporter:
                 job_id,
                 fence,
             )
-
-
-def describe(error: Any) -> str:
-    return f"{error.code().name}: {error.details()}"

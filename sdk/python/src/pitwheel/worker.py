@@ -18,25 +18,24 @@ from ._proto import pitwheel_pb2 as pb
 from ._proto.pitwheel_pb2_grpc import WorkerServiceStub
 from .attempt import Handler
 from .backoff import Backoff
-from .channel import Metadata, Tls, open_channel, token_metadata
+from .channel import Metadata, Tls, open_channel, status_text, token_metadata
 from .context import Context
-from .core import Core
-from .held import Stream
-from .pulse import Pulse
-from .reporter import describe
+from .heartbeat import Heartbeats
+from .runner import Runner
 from .span import Span, from_duration, to_seconds
+from .stream import Stream
 
 log = logging.getLogger("pitwheel")
 
 # What the server takes.
 SLOTS_MAX = 10_000
 # A stream that lasted this long was a good one: the next is opened without delay.
-GOOD_STREAM = 5.0
+STABLE_STREAM_SECONDS = 5.0
 # How long the last reports may take, then the last heartbeat. What the server does not hear of, the lease gives back.
-LAST_REPORTS = 10.0
-LAST_HEARTBEAT = 5.0
+LAST_REPORTS_SECONDS_MAX = 10.0
+LAST_HEARTBEAT_SECONDS_MAX = 5.0
 # A first stream that ends like this will end like this every time: it is told to whoever started the worker.
-HOPELESS = (
+PERMANENT_ERRORS = (
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.PERMISSION_DENIED,
     grpc.StatusCode.UNAUTHENTICATED,
@@ -130,7 +129,7 @@ class Worker:
         async with open_channel(self._address, self._tls) as channel:
             self._run = _Run(channel, metadata, request, self._handlers, self._grace)
             try:
-                with _signals(self.stop):
+                with _on_signals(self.stop):
                     await self._run.run()
             finally:
                 self._run = None
@@ -155,16 +154,16 @@ class _Run:
         stub = WorkerServiceStub(channel)
         self._open = partial(stub.StreamJobs, request, metadata=metadata)
         self._grace: float | None = grace
-        self._core = Core(handlers, request.slots, _unary(stub.ReportResult, metadata))
-        self._reporter = self._core.reporter
-        self._pulse = Pulse(self._core, _unary(stub.Heartbeat, metadata), self.drain)
-        self._was_welcome = False
+        self._runner = Runner(handlers, request.slots, _unary(stub.ReportResult, metadata))
+        self._reporter = self._runner.reporter
+        self._heartbeats = Heartbeats(self._runner, _unary(stub.Heartbeat, metadata), self.drain)
+        self._was_welcomed = False
         self._stop = asyncio.Event()
-        self._hurry = asyncio.Event()
+        self._skip_grace = asyncio.Event()
 
     def stop(self) -> None:
         if self._stop.is_set():
-            self._hurry.set()
+            self._skip_grace.set()
         self._stop.set()
 
     def drain(self) -> None:
@@ -178,18 +177,18 @@ class _Run:
         streams = asyncio.create_task(self._keep_a_stream_open())
         reporter = asyncio.create_task(self._reporter.run())
         progress = asyncio.create_task(self._reporter.run_progress())
-        pulse = asyncio.create_task(self._pulse.run())
-        loops: list[asyncio.Task[None]] = [streams, reporter, progress, pulse]
+        heartbeats = asyncio.create_task(self._heartbeats.run())
+        loops: list[asyncio.Task[None]] = [streams, reporter, progress, heartbeats]
         stop: asyncio.Task[Any] = asyncio.create_task(self._stop.wait())
         try:
             # The loops have no end of their own: one that ends has failed, and the worker with it.
             await asyncio.wait([stop, *loops], return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            self._hurry.set()
+            self._skip_grace.set()
             raise
         finally:
             try:
-                await self._shut_down(streams, reporter, pulse)
+                await self._shut_down(streams, reporter, heartbeats)
             finally:
                 for task in [stop, *loops]:
                     task.cancel()
@@ -199,17 +198,17 @@ class _Run:
                 raise error
 
     async def _shut_down(
-        self, streams: asyncio.Task[None], reporter: asyncio.Task[None], pulse: asyncio.Task[None]
+        self, streams: asyncio.Task[None], reporter: asyncio.Task[None], heartbeats: asyncio.Task[None]
     ) -> None:
-        self._core.is_stopping = True
+        self._runner.is_stopping = True
         streams.cancel()
         await asyncio.wait([streams])
-        await self._core.finish(self._grace, self._hurry)
+        await self._runner.finish(self._grace, self._skip_grace)
         self._reporter.close()
-        await asyncio.wait([reporter], timeout=LAST_REPORTS)
-        self._core.abandon()
-        self._pulse.close()
-        await asyncio.wait([pulse], timeout=LAST_HEARTBEAT)
+        await asyncio.wait([reporter], timeout=LAST_REPORTS_SECONDS_MAX)
+        self._runner.abandon()
+        self._heartbeats.close()
+        await asyncio.wait([heartbeats], timeout=LAST_HEARTBEAT_SECONDS_MAX)
 
     async def _keep_a_stream_open(self) -> None:
         backoff = Backoff()
@@ -217,17 +216,17 @@ class _Run:
         while True:
             opened_at = clock()
             try:
-                await self._follow()
+                await self._read_stream()
                 log.info("the stream ended, opening another")
             except grpc.aio.AioRpcError as error:
-                if error.code() in HOPELESS and not self._was_welcome:
+                if error.code() in PERMANENT_ERRORS and not self._was_welcomed:
                     raise
-                log.warning("the stream broke, opening another: %s", describe(error))
-            if clock() - opened_at >= GOOD_STREAM:
+                log.warning("the stream broke, opening another: %s", status_text(error))
+            if clock() - opened_at >= STABLE_STREAM_SECONDS:
                 backoff.reset()
             await asyncio.sleep(backoff.next())
 
-    async def _follow(self) -> None:
+    async def _read_stream(self) -> None:
         """Opens a stream and starts what comes down, until it ends."""
         call = self._open()
         stream: Stream | None = None
@@ -236,24 +235,24 @@ class _Run:
                 if response.HasField("welcome"):
                     stream = self._welcome(response.welcome, call)
                 elif response.HasField("cancels"):
-                    self._core.cancel((claim.job_id, claim.fence) for claim in response.cancels.claims)
+                    self._runner.cancel((claim.job_id, claim.fence) for claim in response.cancels.claims)
                 elif stream is not None:
-                    self._core.assigned(stream, response.assignments.jobs)
+                    self._runner.assigned(stream, response.assignments.jobs)
         except asyncio.CancelledError:
             # A call that is cancelled here says so in the same way as a task that is.
-            if stream is None or not stream.is_dead or self._core.is_stopping:
+            if stream is None or not stream.is_dead or self._runner.is_stopping:
                 raise
         finally:
             call.cancel()
             if stream is not None:
-                self._core.ended(stream)
+                self._runner.ended(stream)
 
     def _welcome(self, welcome: pb.Welcome, call: Any) -> Stream:
         log.info("taking jobs as worker %d", welcome.worker_id)
-        self._was_welcome = True
-        self._pulse.set_every(from_duration(welcome.heartbeat_every))
+        self._was_welcomed = True
+        self._heartbeats.set_interval(from_duration(welcome.heartbeat_every))
         stream = Stream(welcome.worker_id, call)
-        self._core.opened(stream)
+        self._runner.opened(stream)
         return stream
 
 
@@ -266,7 +265,7 @@ def _unary(method: Any, metadata: Metadata) -> Callable[[Any, float], Awaitable[
 
 
 @contextmanager
-def _signals(stop: Callable[[], None]) -> Iterator[None]:
+def _on_signals(stop: Callable[[], None]) -> Iterator[None]:
     """Calls `stop` at SIGINT and SIGTERM, where that can be: not in other threads, and not on Windows."""
     loop = asyncio.get_running_loop()
     taken = []

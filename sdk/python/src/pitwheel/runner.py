@@ -8,37 +8,37 @@ from typing import Any
 
 from ._proto import pitwheel_pb2 as pb
 from .attempt import Attempt, Handler, released
-from .held import Held, Stream
 from .reporter import Reporter, SendReport
+from .stream import HeldJob, Stream
 
 log = logging.getLogger("pitwheel")
 
 # How long a handler may take to clean up after it was stopped.
-CLEANUP = 5.0
+CLEANUP_SECONDS_MAX = 5.0
 
 
-class Core:
+class Runner:
     """Starts what is assigned, as many at a time as there are slots, and hands each ending to the reporter."""
 
     def __init__(self, handlers: Mapping[str, Handler], slots: int, send_report: SendReport) -> None:
         self.handlers = handlers
         self.free = slots
         self.streams: list[Stream] = []
-        self.running: dict[Held, asyncio.Task[None]] = {}
+        self.running: dict[HeldJob, asyncio.Task[None]] = {}
         #: What came while the jobs of an earlier stream still had the slots.
-        self.waiting: deque[Held] = deque()
+        self.waiting: deque[HeldJob] = deque()
         self.reporter = Reporter(send_report, self.running, self.settled)
         #: Something ended that the server should hear of before the next heartbeat is due.
-        self.news = asyncio.Event()
+        self.heartbeat_due = asyncio.Event()
         self.is_stopping = False
 
     def opened(self, stream: Stream) -> None:
         self.streams.append(stream)
-        self.news.set()
+        self.heartbeat_due.set()
 
     def ended(self, stream: Stream) -> None:
         stream.is_open = False
-        self.news.set()
+        self.heartbeat_due.set()
 
     def forget(self, stream: Stream) -> None:
         if stream in self.streams:
@@ -46,18 +46,18 @@ class Core:
 
     def assigned(self, stream: Stream, assignments: Iterable[pb.Assignment]) -> None:
         for assignment in assignments:
-            held = Held(Attempt(self.handlers.get(assignment.kind), assignment), stream)
+            held = HeldJob(Attempt(self.handlers.get(assignment.kind), assignment), stream)
             stream.held[held.claim] = held
             if self.free > 0:
                 self._start(held)
             else:
                 self.waiting.append(held)
 
-    def _start(self, held: Held) -> None:
+    def _start(self, held: HeldJob) -> None:
         self.free -= 1
         self.running[held] = asyncio.create_task(self._run(held))
 
-    async def _run(self, held: Held) -> None:
+    async def _run(self, held: HeldJob) -> None:
         try:
             result = await held.attempt.run()
         finally:
@@ -65,20 +65,20 @@ class Core:
             self.free += 1
             if self.waiting:
                 self._start(self.waiting.popleft())
-        self._over(held, result)
+        self._finish(held, result)
 
-    def _over(self, held: Held, result: pb.Result) -> None:
-        if held.is_over:
+    def _finish(self, held: HeldJob, result: pb.Result) -> None:
+        if held.is_finished:
             return
-        held.is_over = True
+        held.is_finished = True
         self.reporter.put(held, result)
 
-    def settled(self, held: Held) -> None:
+    def settled(self, held: HeldJob) -> None:
         """Its ending was written, or refused for good: the job is no longer ours."""
         stream = held.stream
         stream.held.pop(held.claim, None)
         if not stream.is_open and not stream.held:
-            self.news.set()
+            self.heartbeat_due.set()
 
     def abandon(self) -> None:
         """Gives up what could not be reported, so that the server need not wait for the lease to hand it out again."""
@@ -88,7 +88,7 @@ class Core:
                     "giving up %d jobs of worker %d without a report", len(stream.held), stream.worker_id
                 )
                 stream.held.clear()
-        self.news.set()
+        self.heartbeat_due.set()
 
     def cancel(self, claims: Iterable[tuple[int, int]]) -> None:
         """Tells the handlers of these claims that somebody wants them to stop."""
@@ -110,26 +110,26 @@ class Core:
         if stream.is_open:
             stream.call.cancel()
 
-    async def finish(self, grace: float | None, hurry: asyncio.Event) -> None:
+    async def finish(self, grace: float | None, skip_grace: asyncio.Event) -> None:
         """Waits until nothing runs, no longer than the grace time if there is one; then stops what is left and releases it."""
         while self.waiting:
-            self._over(self.waiting.popleft(), released())
-        await self._idle(grace, hurry)
+            self._finish(self.waiting.popleft(), released())
+        await self._wait_until_idle(grace, skip_grace)
         if not self.running:
             return
         log.warning("releasing %d jobs that did not finish in the grace time", len(self.running))
         for held in self.running:
             held.attempt.release()
-        await self._idle(CLEANUP)
+        await self._wait_until_idle(CLEANUP_SECONDS_MAX)
         for held in self.running:
-            self._over(held, released())
+            self._finish(held, released())
 
-    async def _idle(self, limit: float | None, hurry: asyncio.Event | None = None) -> None:
+    async def _wait_until_idle(self, limit: float | None, skip_grace: asyncio.Event | None = None) -> None:
         if not self.running:
             return
-        waits: set[asyncio.Task[Any]] = {asyncio.create_task(_all_over(list(self.running.values())))}
-        if hurry is not None:
-            waits.add(asyncio.create_task(hurry.wait()))
+        waits: set[asyncio.Task[Any]] = {asyncio.create_task(_all_finished(list(self.running.values())))}
+        if skip_grace is not None:
+            waits.add(asyncio.create_task(skip_grace.wait()))
         try:
             await asyncio.wait(waits, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -137,5 +137,5 @@ class Core:
                 wait.cancel()
 
 
-async def _all_over(tasks: list[asyncio.Task[None]]) -> None:
+async def _all_finished(tasks: list[asyncio.Task[None]]) -> None:
     await asyncio.wait(tasks)
