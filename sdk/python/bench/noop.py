@@ -1,7 +1,7 @@
-"""How many jobs a second one worker process runs that do nothing.
+"""Measures how many empty jobs per second one worker process runs.
 
-Enqueues them through the server, then drains them. Timed is from the start of the first to the end of the last: not the
-goodbye, which takes as long as the server lets heartbeats wait for each other.
+Enqueues the jobs through the server, then runs them. The time is from the start of the first job to the end of the last
+one. The shutdown is not included: it waits for a heartbeat, which the server delays to batch it with others.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from typing import Any
 
 from pitwheel import Client, Context, NewJob, Worker
 
-# As in bench/src, whose case `python` enqueues the same: 100 bytes.
+# 100 bytes. The case `python` in bench/src enqueues the same jobs.
 KIND = "quiet_mail"
 PAYLOAD = {
     "user_id": 12345678,
@@ -50,5 +50,7 @@ if __name__ == "__main__":
     parser.add_argument("address", nargs="?", default="127.0.0.1:7475")
     parser.add_argument("jobs", nargs="?", type=int, default=20_000)
     parser.add_argument("--slots", type=int, default=500)
-    parser.add_argument("--drain", action="store_true", help="somebody else enqueues the jobs")
+    parser.add_argument(
+        "--drain", action="store_true", help="do not enqueue: another program enqueues the jobs"
+    )
     asyncio.run(main(**vars(parser.parse_args())))

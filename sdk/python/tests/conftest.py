@@ -15,7 +15,7 @@ RunWorker = Callable[..., Awaitable[Worker]]
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pycollect_makeitem(collector: Any, name: str, obj: object) -> list[Any] | None:
-    """Every function of a test file is a test, but for what it imports and the helpers that start with `_`."""
+    """Collects every function of a test file, except imported ones and helpers that start with `_`."""
     is_its_own = inspect.isfunction(obj) and obj.__module__ == collector.obj.__name__
     return None if is_its_own and not name.startswith("_") else []
 

@@ -1,4 +1,4 @@
-"""A server that tests drive by hand: they say what it assigns and answers, and see what it was told."""
+"""A server under the control of the test, which sets its assignments and responses and reads the requests."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -18,7 +18,7 @@ from pitwheel._proto.pitwheel_pb2_grpc import (
 )
 from pitwheel.span import to_duration
 
-# Longer than anything here takes, unless it hangs.
+# In seconds. Reached only if something hangs.
 TIMEOUT = 10.0
 
 
@@ -42,7 +42,7 @@ class FakeStream:
 
 
 class FakeServer(WorkerServiceServicer):  # type: ignore[misc]
-    """What a worker talks to."""
+    """The server that a worker connects to."""
 
     def __init__(self) -> None:
         self.address = ""
@@ -51,19 +51,19 @@ class FakeServer(WorkerServiceServicer):  # type: ignore[misc]
         self.requests: list[pb.ReportResultRequest] = []
         self.heartbeats: list[pb.HeartbeatRequest] = []
         self.metadata: list[tuple[str, str]] = []
-        #: The streams, reports and heartbeats to come fail like this, one after the other.
+        #: The next streams, reports and heartbeats fail with these codes, in order.
         self.refuse_streams: list[grpc.StatusCode] = []
         self.refuse_reports: list[grpc.StatusCode] = []
         self.refuse_heartbeats: list[grpc.StatusCode] = []
-        #: A batch with such a result is refused.
+        #: A batch that contains such a result is refused.
         self.is_bad: Callable[[pb.Result], bool] = lambda _: False
         self.lost: set[int] = set()
         self.cancelled: list[pb.Claim] = []
         self.dead: list[int] = []
-        #: Reports are not answered while it is clear.
+        #: Reports are answered only while this is set.
         self.answers = asyncio.Event()
         self.answers.set()
-        #: Nor are heartbeats while this one is.
+        #: Heartbeats are answered only while this is set.
         self.answers_heartbeats = asyncio.Event()
         self.answers_heartbeats.set()
         self._changed = asyncio.Condition()
@@ -122,7 +122,7 @@ class FakeServer(WorkerServiceServicer):  # type: ignore[misc]
             self._changed.notify_all()
 
     async def until(self, holds: Callable[[], Any]) -> Any:
-        """Waits until it holds, looking whenever the server was told something. Gives back what `holds` gave."""
+        """Waits until `holds` is true, checking after each request. Returns the value of `holds`."""
 
         async def look() -> Any:
             async with self._changed:
@@ -133,7 +133,7 @@ class FakeServer(WorkerServiceServicer):  # type: ignore[misc]
         return await asyncio.wait_for(look(), TIMEOUT)
 
     async def stream(self, number: int = 1) -> FakeStream:
-        """The stream that was opened as the first, second, …"""
+        """The stream that was opened first (1), second (2), …"""
         await self.until(lambda: len(self.streams) >= number)
         return self.streams[number - 1]
 
@@ -142,7 +142,7 @@ class FakeServer(WorkerServiceServicer):  # type: ignore[misc]
         return [result for request in self.requests for result in request.results]
 
     async def result(self, job_id: int, outcome: str | None = None) -> pb.Result:
-        """What was first reported of a job, or first of that outcome."""
+        """The first result reported for a job, or the first with that outcome."""
 
         def found() -> pb.Result | None:
             for result in self.results:
@@ -154,9 +154,9 @@ class FakeServer(WorkerServiceServicer):  # type: ignore[misc]
         return result
 
     async def ended(self, worker_id: int, holding: list[tuple[int, int]]) -> pb.HeartbeatRequest:
-        """A heartbeat that says this stream ended, and exactly these claims are left of it."""
+        """The heartbeat that reports this stream as ended with exactly these claims held."""
 
-        def said(heartbeat: pb.HeartbeatRequest) -> bool:
+        def matches(heartbeat: pb.HeartbeatRequest) -> bool:
             return any(
                 ended.worker_id == worker_id
                 and [(claim.job_id, claim.fence) for claim in ended.holding] == holding
@@ -164,13 +164,13 @@ class FakeServer(WorkerServiceServicer):  # type: ignore[misc]
             )
 
         heartbeat: pb.HeartbeatRequest = await self.until(
-            lambda: next((heartbeat for heartbeat in self.heartbeats if said(heartbeat)), None)
+            lambda: next((heartbeat for heartbeat in self.heartbeats if matches(heartbeat)), None)
         )
         return heartbeat
 
 
 class FakeJobs(JobServiceServicer):  # type: ignore[misc]
-    """Takes jobs and remembers them; knows one."""
+    """Records enqueue requests, and returns `job` for its id."""
 
     def __init__(self) -> None:
         self.requests: list[pb.EnqueueRequest] = []

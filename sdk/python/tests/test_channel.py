@@ -1,4 +1,4 @@
-"""TLS, with roots of one's own."""
+"""TLS with custom root certificates."""
 
 import shutil
 import subprocess
@@ -22,13 +22,13 @@ def key_and_certificate(tmp_path: Path) -> tuple[Path, Path]:
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
-async def a_server_is_trusted_for_its_certificate(key_and_certificate: tuple[Path, Path]) -> None:
+async def a_server_is_trusted_by_its_root_certificate(key_and_certificate: tuple[Path, Path]) -> None:
     key, certificate = key_and_certificate
     credentials = grpc.ssl_server_credentials([(key.read_bytes(), certificate.read_bytes())])
 
     async with fake_server(credentials=credentials) as server:
         async with Client(server.address, tls=certificate) as client:
             assert await client.enqueue("greet") == Enqueued(1, True)
-        async with Client(server.address, tls=True) as stranger:
+        async with Client(server.address, tls=True) as without_root:
             with pytest.raises(grpc.aio.AioRpcError):
-                await stranger.enqueue("greet")
+                await without_root.enqueue("greet")

@@ -1,4 +1,4 @@
-"""The client says what it was given, and gives back what the server knows."""
+"""The client sends jobs unchanged, and returns jobs as the server has them."""
 
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta, timezone
@@ -27,7 +27,7 @@ async def client(server: FakeServer) -> AsyncIterator[Client]:
         yield client
 
 
-async def a_job_is_enqueued_as_it_was_given(client: Client, jobs: FakeJobs) -> None:
+async def a_job_is_enqueued_with_all_its_options(client: Client, jobs: FakeJobs) -> None:
     enqueued = await client.enqueue(
         "greet",
         {"name": "Zoë"},
@@ -56,7 +56,7 @@ async def a_job_is_enqueued_as_it_was_given(client: Client, jobs: FakeJobs) -> N
     ]
 
 
-async def what_is_not_said_is_left_to_the_server(client: Client, jobs: FakeJobs) -> None:
+async def options_that_are_not_given_have_their_defaults(client: Client, jobs: FakeJobs) -> None:
     assert await client.enqueue("greet") == Enqueued(id=1, is_new=True)
 
     assert list(jobs.requests[0].jobs) == [
@@ -64,14 +64,14 @@ async def what_is_not_said_is_left_to_the_server(client: Client, jobs: FakeJobs)
     ]
 
 
-async def a_delay_counts_by_the_databases_clock(client: Client, jobs: FakeJobs) -> None:
+async def a_delay_is_sent_as_a_delay(client: Client, jobs: FakeJobs) -> None:
     await client.enqueue("greet", delay=60)
 
     job = jobs.requests[0].jobs[0]
     assert (job.delay.seconds, job.HasField("run_at")) == (60, False)
 
 
-async def many_jobs_go_in_requests_that_the_server_takes(client: Client, jobs: FakeJobs) -> None:
+async def many_jobs_are_split_into_requests_within_the_servers_limits(client: Client, jobs: FakeJobs) -> None:
     enqueued = await client.enqueue_many(NewJob(kind="greet", payload=n) for n in range(1100))
     assert len(enqueued) == 1100
     assert [len(request.jobs) for request in jobs.requests] == [500, 500, 100]
@@ -84,7 +84,7 @@ async def many_jobs_go_in_requests_that_the_server_takes(client: Client, jobs: F
     assert await client.enqueue_many([]) == []
 
 
-async def what_cannot_be_enqueued_is_refused_before_anything_is(client: Client, jobs: FakeJobs) -> None:
+async def an_invalid_job_is_refused_before_anything_is_sent(client: Client, jobs: FakeJobs) -> None:
     wrong: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"payload": {1, 2}}, TypeError, "JSON"),
         ({"payload": float("nan")}, ValueError, "JSON"),
@@ -97,7 +97,7 @@ async def what_cannot_be_enqueued_is_refused_before_anything_is(client: Client, 
     assert jobs.requests == []
 
 
-async def a_job_is_given_back_as_the_server_knows_it(client: Client, jobs: FakeJobs) -> None:
+async def a_job_is_returned_with_all_its_fields(client: Client, jobs: FakeJobs) -> None:
     jobs.job = pb.Job(
         id=7,
         state=pb.JOB_STATE_DONE,
@@ -122,7 +122,7 @@ async def a_job_is_given_back_as_the_server_knows_it(client: Client, jobs: FakeJ
     assert job.errors == [{"error": "ValueError: no"}]
 
 
-async def a_job_that_is_not_there_is_none(client: Client) -> None:
+async def an_unknown_job_is_none(client: Client) -> None:
     assert await client.get(8) is None
 
 

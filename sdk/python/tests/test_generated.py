@@ -1,4 +1,4 @@
-"""The generated files say what the contract says."""
+"""The generated files are up to date."""
 
 import os
 import subprocess

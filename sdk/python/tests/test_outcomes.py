@@ -1,4 +1,4 @@
-"""Whatever a handler does ends in one report that says so."""
+"""Each way a handler can end is reported as its own outcome."""
 
 import asyncio
 from datetime import timedelta
@@ -26,7 +26,7 @@ async def a_returned_value_is_the_result(server: FakeServer, work: RunWorker) ->
     assert not result.complete.forget
 
 
-async def none_is_no_result_and_failures_only_leaves_no_history(server: FakeServer, work: RunWorker) -> None:
+async def none_is_no_result_and_failures_only_sets_forget(server: FakeServer, work: RunWorker) -> None:
     async def greet(payload: Any, context: Context) -> None:
         pass
 
@@ -38,7 +38,7 @@ async def none_is_no_result_and_failures_only_leaves_no_history(server: FakeServ
     assert complete.forget
 
 
-async def a_handler_knows_its_job(server: FakeServer, work: RunWorker) -> None:
+async def the_context_describes_the_job(server: FakeServer, work: RunWorker) -> None:
     async def greet(payload: Any, context: Context) -> Any:
         fields = ("id", "fence", "kind", "queue", "attempt", "max_attempts", "key", "metadata")
         return [getattr(context, field) for field in fields]
@@ -64,7 +64,7 @@ async def a_handler_knows_its_job(server: FakeServer, work: RunWorker) -> None:
         (ValueError("a NUL \0 and a lone \ud800"), "ValueError: a NUL  and a lone ?"),
     ],
 )
-async def what_is_raised_fails_the_attempt(
+async def an_exception_fails_the_attempt(
     server: FakeServer, work: RunWorker, raised: BaseException, error: str
 ) -> None:
     async def greet(payload: Any, context: Context) -> None:
@@ -99,7 +99,7 @@ async def a_verdict_is_reported_as_it_was_raised(server: FakeServer, work: RunWo
 
 
 @pytest.mark.parametrize("delay", [-1, 1e12, float("nan"), timedelta(days=40_000)])
-async def a_delay_that_is_none_fails_the_attempt(
+async def an_invalid_delay_fails_the_attempt(
     server: FakeServer, work: RunWorker, delay: float | timedelta
 ) -> None:
     async def greet(payload: Any, context: Context) -> None:
@@ -111,7 +111,7 @@ async def a_delay_that_is_none_fails_the_attempt(
     assert (await server.result(1)).HasField("fail")
 
 
-async def an_attempt_that_takes_too_long_has_failed(server: FakeServer, work: RunWorker) -> None:
+async def an_attempt_that_exceeds_its_timeout_fails(server: FakeServer, work: RunWorker) -> None:
     stopped = []
 
     async def greet(payload: Any, context: Context) -> None:
@@ -124,11 +124,11 @@ async def an_attempt_that_takes_too_long_has_failed(server: FakeServer, work: Ru
     (await server.stream()).assign(assignment(timeout=Duration(nanos=20_000_000)))
 
     fail = (await server.result(1)).fail
-    assert fail == pb.Fail(error="no end after 0.02 s", cause=pb.FAILURE_CAUSE_TIMEOUT)
+    assert fail == pb.Fail(error="the attempt did not finish within 0.02 s", cause=pb.FAILURE_CAUSE_TIMEOUT)
     assert stopped == [1]
 
 
-async def a_timeout_that_does_not_pass_changes_nothing(server: FakeServer, work: RunWorker) -> None:
+async def an_attempt_within_its_timeout_completes(server: FakeServer, work: RunWorker) -> None:
     async def greet(payload: Any, context: Context) -> str:
         return "in time"
 
@@ -138,7 +138,9 @@ async def a_timeout_that_does_not_pass_changes_nothing(server: FakeServer, work:
     assert (await server.result(1)).complete.result == '"in time"'
 
 
-async def a_payload_that_is_not_json_fails_without_a_call(server: FakeServer, work: RunWorker) -> None:
+async def a_payload_that_is_not_json_fails_without_calling_the_handler(
+    server: FakeServer, work: RunWorker
+) -> None:
     calls = []
 
     async def greet(payload: Any, context: Context) -> None:
@@ -162,7 +164,7 @@ async def a_payload_that_is_not_json_fails_without_a_call(server: FakeServer, wo
         ("é" * 140_000, "the result has 280002 bytes, the limit is 262144: "),
     ],
 )
-async def a_result_that_cannot_be_kept_fails_the_attempt(
+async def a_result_that_cannot_be_stored_fails_the_attempt(
     server: FakeServer, work: RunWorker, value: Any, error: str
 ) -> None:
     async def greet(payload: Any, context: Context) -> Any:
@@ -174,7 +176,7 @@ async def a_result_that_cannot_be_kept_fails_the_attempt(
     assert (await server.result(1)).fail.error.startswith(error)
 
 
-async def a_kind_that_nobody_asked_for_is_released(server: FakeServer, work: RunWorker) -> None:
+async def a_job_without_a_handler_is_released(server: FakeServer, work: RunWorker) -> None:
     async def greet(payload: Any, context: Context) -> None:
         pass
 

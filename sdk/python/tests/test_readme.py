@@ -1,4 +1,4 @@
-"""The example of the README works when it is pasted."""
+"""The example of the README runs as it is."""
 
 import asyncio
 import re

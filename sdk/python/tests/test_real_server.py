@@ -1,4 +1,4 @@
-"""The same through a real server.
+"""Worker and client against a real server.
 
 Needs `pitwheel serve` at PITWHEEL_SERVER (host:port), on the database of PITWHEEL_DATABASE_URL.
 """
@@ -24,13 +24,13 @@ URL = os.environ.get("PITWHEEL_DATABASE_URL", "")
 pytestmark = pytest.mark.skipif(
     not (SERVER and URL), reason="needs PITWHEEL_SERVER and PITWHEEL_DATABASE_URL"
 )
-# Longer than anything here takes, unless it hangs.
+# In seconds. Reached only if something hangs.
 TIMEOUT = 30.0
 
 
 @pytest.fixture
 def queue() -> str:
-    """A queue of its own for each test: others may use the database."""
+    """A separate queue for each test, because other programs may use the database."""
     return f"sdk-python-{uuid.uuid4().hex[:12]}"
 
 
@@ -70,7 +70,7 @@ async def a_job_runs_and_its_result_can_be_read(client: Client, queue: str) -> N
     assert (job.state, job.attempt, job.result) == ("done", 1, {"greeted": "Ada", "trace": "00-1"})
 
 
-async def a_job_enqueued_in_a_transaction_runs_once_that_commits(client: Client, queue: str) -> None:
+async def a_job_enqueued_in_a_transaction_runs_after_the_commit(client: Client, queue: str) -> None:
     ran: list[Any] = []
     worker = Worker(SERVER, queues=[queue])
 
@@ -89,7 +89,7 @@ async def a_job_enqueued_in_a_transaction_runs_once_that_commits(client: Client,
     assert await client.get(dropped) is None
 
 
-async def a_handler_decides_how_its_job_goes_on(client: Client, queue: str) -> None:
+async def a_handler_can_retry_snooze_and_bury_its_job(client: Client, queue: str) -> None:
     seen: dict[str, int] = {}
     worker = Worker(SERVER, queues=[queue])
 
@@ -116,7 +116,7 @@ async def a_handler_decides_how_its_job_goes_on(client: Client, queue: str) -> N
     assert (jobs["bury"].state, len(jobs["bury"].errors)) == ("dead", 1)
 
 
-async def the_last_attempt_that_fails_leaves_a_dead_job(client: Client, queue: str) -> None:
+async def a_job_whose_last_attempt_fails_is_dead(client: Client, queue: str) -> None:
     worker = Worker(SERVER, queues=[queue])
 
     @worker.handler("fail")
@@ -135,7 +135,7 @@ async def the_last_attempt_that_fails_leaves_a_dead_job(client: Client, queue: s
     assert "timeout" in str(jobs[1].errors)
 
 
-async def a_running_job_says_how_far_it_is_and_can_be_cancelled(client: Client, queue: str) -> None:
+async def a_running_job_reports_progress_and_can_be_cancelled(client: Client, queue: str) -> None:
     worker = Worker(SERVER, queues=[queue])
 
     @worker.handler("long")
@@ -161,7 +161,7 @@ async def a_waiting_job_is_cancelled_at_once(client: Client, queue: str) -> None
     assert (await _finished(client, job_id)).state == "cancelled"
 
 
-async def what_a_shutdown_releases_is_run_by_the_next_worker(client: Client, queue: str) -> None:
+async def a_job_released_by_a_shutdown_is_run_by_the_next_worker(client: Client, queue: str) -> None:
     started = asyncio.Event()
     job_id = (await client.enqueue("greet", queue=queue)).id
     first, second = Worker(SERVER, queues=[queue], grace=0), Worker(SERVER, queues=[queue])
@@ -192,7 +192,7 @@ def _call(method: str, path: str, body: Any = None) -> Any:
         return json.load(answer)
 
 
-async def a_token_opens_the_door_and_a_wrong_one_does_not(queue: str) -> None:
+async def a_valid_token_is_accepted_and_a_wrong_one_is_refused(queue: str) -> None:
     made = await asyncio.to_thread(_call, "POST", "tokens", {"name": queue, "role": "worker"})
 
     async with Client(SERVER, token=made["secret"]) as client:
@@ -209,7 +209,7 @@ async def a_token_opens_the_door_and_a_wrong_one_does_not(queue: str) -> None:
         await asyncio.wait_for(worker.run(), TIMEOUT)
 
 
-async def a_worker_that_is_told_to_drain_finishes_and_ends(client: Client, queue: str) -> None:
+async def a_worker_that_is_asked_to_drain_finishes_and_returns(client: Client, queue: str) -> None:
     started, go = asyncio.Event(), asyncio.Event()
     worker = Worker(SERVER, queues=[queue], grace=0, name=queue)
 
@@ -249,7 +249,7 @@ async def each_of_many_jobs_runs(client: Client, queue: str) -> None:
     assert sorted(ran) == list(range(5000))
 
 
-async def a_queue_that_is_no_name_is_told_to_whoever_started_the_worker() -> None:
+async def an_invalid_queue_name_is_raised_by_run() -> None:
     worker = Worker(SERVER, queues=["no name"])
 
     @worker.handler("greet")

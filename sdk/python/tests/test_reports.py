@@ -1,4 +1,4 @@
-"""Reports go in batches, are made again until answered, and one bad result does not hold up the others."""
+"""Reports are sent in batches and repeated until answered. One refused result does not block the others."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ async def a_burst_is_one_request(server: FakeServer, work: RunWorker) -> None:
     assert [len(request.results) for request in server.requests] == [500]
 
 
-async def what_ends_within_a_moment_is_one_request(server: FakeServer, work: RunWorker) -> None:
+async def results_of_the_same_moment_are_one_request(server: FakeServer, work: RunWorker) -> None:
     done = asyncio.Event()
 
     async def greet(turns: int, context: Context) -> None:
@@ -42,9 +42,7 @@ async def what_ends_within_a_moment_is_one_request(server: FakeServer, work: Run
     done.set()
 
 
-async def what_ends_while_a_report_is_on_its_way_is_the_next_batch(
-    server: FakeServer, work: RunWorker
-) -> None:
+async def results_that_arrive_during_a_report_are_the_next_batch(server: FakeServer, work: RunWorker) -> None:
     await work(_echo, slots=3000)
     stream = await server.stream()
     server.answers.clear()
@@ -59,7 +57,7 @@ async def what_ends_while_a_report_is_on_its_way_is_the_next_batch(
     assert [len(request.results) for request in server.requests] == [1, 1000, 1000, 500]
 
 
-async def a_request_is_not_larger_than_a_server_takes(server: FakeServer, work: RunWorker) -> None:
+async def a_request_stays_within_the_servers_size_limit(server: FakeServer, work: RunWorker) -> None:
     async def greet(payload: Any, context: Context) -> str:
         return "x" * 250_000
 
@@ -74,7 +72,7 @@ async def a_request_is_not_larger_than_a_server_takes(server: FakeServer, work: 
 @pytest.mark.parametrize(
     "code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.INTERNAL]
 )
-async def a_report_is_made_again_until_it_is_answered(
+async def a_report_is_repeated_until_it_is_answered(
     server: FakeServer, work: RunWorker, code: grpc.StatusCode
 ) -> None:
     server.refuse_reports = [code, code]
@@ -85,7 +83,7 @@ async def a_report_is_made_again_until_it_is_answered(
     assert server.requests[0] == server.requests[1] == server.requests[2]
 
 
-async def a_result_that_is_refused_fails_its_own_job_alone(server: FakeServer, work: RunWorker) -> None:
+async def a_refused_result_fails_only_its_own_job(server: FakeServer, work: RunWorker) -> None:
     def is_bad(result: pb.Result) -> bool:
         return result.complete.result == '"bad"'
 
@@ -103,7 +101,7 @@ async def a_result_that_is_refused_fails_its_own_job_alone(server: FakeServer, w
     await server.until(lambda: written() == [1, 2, 3, 4, 5, 6, 7, 8])
 
 
-async def what_is_refused_twice_holds_up_nobody(server: FakeServer, work: RunWorker) -> None:
+async def a_result_that_is_refused_twice_blocks_no_other(server: FakeServer, work: RunWorker) -> None:
     server.is_bad = lambda result: result.claim.job_id == 1
     await work(_echo)
     stream = await server.stream()
@@ -116,7 +114,7 @@ async def what_is_refused_twice_holds_up_nobody(server: FakeServer, work: RunWor
     await server.ended(stream.worker_id, [])
 
 
-async def a_lost_claim_is_said_in_the_log(
+async def a_lost_claim_is_logged(
     server: FakeServer, work: RunWorker, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.lost = {1}
@@ -128,10 +126,12 @@ async def a_lost_claim_is_said_in_the_log(
     await server.result(2)
 
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert warnings == ["lost: job 1 (fence 10) was given to another worker, or settled, while it ran here"]
+    assert warnings == [
+        "lost: job 1 (fence 10) was given to another worker or settled while it was running here"
+    ]
 
 
-async def progress_is_sent_about_once_a_second_and_the_last_wins(server: FakeServer, work: RunWorker) -> None:
+async def the_latest_progress_is_sent_about_once_a_second(server: FakeServer, work: RunWorker) -> None:
     done = asyncio.Event()
 
     async def greet(payload: Any, context: Context) -> None:
@@ -149,7 +149,7 @@ async def progress_is_sent_about_once_a_second_and_the_last_wins(server: FakeSer
     assert [result.WhichOneof("outcome") for result in server.results] == ["progress", "complete"]
 
 
-async def progress_of_a_job_that_ended_meanwhile_is_not_sent(
+async def progress_of_a_job_that_has_ended_is_not_sent(
     server: FakeServer, work: RunWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pitwheel.reporter.PROGRESS_INTERVAL_SECONDS", 0.01)
@@ -176,7 +176,7 @@ async def progress_of_a_job_that_ended_meanwhile_is_not_sent(
     assert [result.WhichOneof("outcome") for result in server.results] == ["complete", "complete"]
 
 
-async def progress_of_a_lost_claim_stops_the_handler(server: FakeServer, work: RunWorker) -> None:
+async def lost_progress_sets_cancelled(server: FakeServer, work: RunWorker) -> None:
     heard = asyncio.Event()
 
     async def greet(payload: Any, context: Context) -> None:

@@ -1,4 +1,4 @@
-"""A job enqueued in the caller's own transaction exists if and only if that commits.
+"""A job enqueued in the caller's transaction exists if and only if the transaction commits.
 
 Needs a migrated database: PITWHEEL_DATABASE_URL.
 """
@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 import pitwheel
 
 URL = os.environ.get("PITWHEEL_DATABASE_URL", "")
-# Its jobs are for nobody to run.
+# No worker takes jobs from this queue.
 QUEUE = "sdk-python-transaction"
 needs_database = pytest.mark.skipif(not URL, reason="needs PITWHEEL_DATABASE_URL")
 NOON = datetime(2100, 1, 2, 12, 0, tzinfo=timezone.utc)
@@ -69,7 +69,7 @@ def a_committed_psycopg_transaction_has_its_job(connection: psycopg.Connection) 
         timeout=1.5,
         metadata={"tenant": 7},
     )
-    assert _job(job_id) is None, "nobody sees it before the commit"
+    assert _job(job_id) is None, "not visible before the commit"
     connection.commit()
 
     job = _job(job_id)
@@ -126,7 +126,7 @@ def a_key_gives_back_the_live_job(connection: psycopg.Connection) -> None:
 
 
 @needs_database
-def a_sqlalchemy_connection_decides_over_its_job(engine: sqlalchemy.Engine) -> None:
+def a_sqlalchemy_connection_commits_or_rolls_back_its_job(engine: sqlalchemy.Engine) -> None:
     with engine.begin() as connection:
         kept = pitwheel.enqueue(
             connection,
@@ -148,7 +148,7 @@ def a_sqlalchemy_connection_decides_over_its_job(engine: sqlalchemy.Engine) -> N
 
 
 @needs_database
-def a_sqlalchemy_session_decides_over_its_job(engine: sqlalchemy.Engine) -> None:
+def a_sqlalchemy_session_commits_or_rolls_back_its_job(engine: sqlalchemy.Engine) -> None:
     with Session(engine) as session:
         kept = pitwheel.enqueue(session, "greet", queue=QUEUE, run_at=NOON)
         session.commit()
@@ -160,7 +160,9 @@ def a_sqlalchemy_session_decides_over_its_job(engine: sqlalchemy.Engine) -> None
 
 
 @needs_database
-async def an_async_psycopg_connection_decides_over_its_job(async_connection: psycopg.AsyncConnection) -> None:
+async def an_async_psycopg_connection_commits_or_rolls_back_its_job(
+    async_connection: psycopg.AsyncConnection,
+) -> None:
     kept = await pitwheel.enqueue_async(async_connection, "greet", queue=QUEUE, run_at=NOON)
     await async_connection.commit()
     dropped = await pitwheel.enqueue_async(async_connection.cursor(), "greet", queue=QUEUE)
@@ -171,7 +173,7 @@ async def an_async_psycopg_connection_decides_over_its_job(async_connection: psy
 
 
 @needs_database
-async def an_async_sqlalchemy_session_decides_over_its_job() -> None:
+async def an_async_sqlalchemy_session_commits_or_rolls_back_its_job() -> None:
     engine = create_async_engine(_sqlalchemy_url())
     async with AsyncSession(engine) as session:
         kept = await pitwheel.enqueue_async(session, "greet", queue=QUEUE, run_at=NOON)
@@ -189,11 +191,11 @@ async def an_async_sqlalchemy_session_decides_over_its_job() -> None:
 
 @needs_database
 async def an_async_connection_needs_the_async_function(async_connection: psycopg.AsyncConnection) -> None:
-    with pytest.raises(TypeError, match=r"needs pitwheel\.enqueue_async"):
+    with pytest.raises(TypeError, match=r"needs `pitwheel\.enqueue_async`"):
         pitwheel.enqueue(async_connection, "greet")
 
 
-def what_is_no_connection_is_refused() -> None:
+def an_object_that_is_not_a_connection_is_refused() -> None:
     with pytest.raises(TypeError, match="psycopg"):
         pitwheel.enqueue(object(), "greet")
 

@@ -1,4 +1,4 @@
-"""A worker keeps what it holds through broken streams, and gives back what it cannot finish."""
+"""A worker keeps its jobs when a stream breaks, and releases the jobs it cannot finish."""
 
 import asyncio
 import socket
@@ -15,7 +15,7 @@ from pitwheel import Context, Worker
 
 
 class Gate:
-    """A handler that waits to be let through, or is asked to stop."""
+    """A handler that waits until the test opens it."""
 
     def __init__(self) -> None:
         self.started: asyncio.Queue[Context] = asyncio.Queue()
@@ -43,7 +43,7 @@ def _free_address() -> str:
         return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
-async def a_worker_says_what_it_takes(server: FakeServer, work: RunWorker) -> None:
+async def a_worker_sends_its_queues_kinds_and_slots(server: FakeServer, work: RunWorker) -> None:
     await work(Gate().handle, queues=["mail", "default"], slots=7, name="host:1", token="secret")
 
     request = (await server.stream()).request
@@ -56,9 +56,7 @@ async def a_worker_says_what_it_takes(server: FakeServer, work: RunWorker) -> No
     assert ("authorization", "Bearer secret") in server.metadata
 
 
-async def a_cancel_is_heard_and_what_the_handler_does_then_decides(
-    server: FakeServer, work: RunWorker
-) -> None:
+async def after_a_cancel_request_the_handler_decides(server: FakeServer, work: RunWorker) -> None:
     async def greet(payload: Any, context: Context) -> str:
         await context.cancelled.wait()
         if payload == "raise":
@@ -74,7 +72,7 @@ async def a_cancel_is_heard_and_what_the_handler_does_then_decides(
     assert (await server.result(2)).complete.result == '"finished"'
 
 
-async def a_cancel_of_an_earlier_claim_is_not_heard(server: FakeServer, work: RunWorker) -> None:
+async def a_cancel_request_for_an_earlier_claim_is_ignored(server: FakeServer, work: RunWorker) -> None:
     gate = Gate()
     await work(gate.handle)
     stream = await server.stream()
@@ -87,7 +85,7 @@ async def a_cancel_of_an_earlier_claim_is_not_heard(server: FakeServer, work: Ru
     gate.open.set()
 
 
-async def a_broken_stream_costs_no_job_that_runs(server: FakeServer, work: RunWorker) -> None:
+async def a_running_job_survives_a_broken_stream(server: FakeServer, work: RunWorker) -> None:
     gate = Gate()
     await work(gate.handle)
     first = await server.stream()
@@ -106,7 +104,7 @@ async def a_broken_stream_costs_no_job_that_runs(server: FakeServer, work: RunWo
     await server.until(lambda: not server.heartbeats[-1].ended)
 
 
-async def what_is_not_reported_yet_is_still_held(server: FakeServer, work: RunWorker) -> None:
+async def a_job_is_held_until_its_report_is_answered(server: FakeServer, work: RunWorker) -> None:
     server.heartbeat_every = 30
     gate = Gate()
     gate.open.set()
@@ -124,7 +122,7 @@ async def what_is_not_reported_yet_is_still_held(server: FakeServer, work: RunWo
     await server.ended(first.worker_id, [])
 
 
-async def a_stream_that_ends_with_nothing_left_is_let_go_at_once(
+async def an_ended_stream_without_jobs_is_reported_at_once(
     work: RunWorker, server: FakeServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.heartbeat_every = 30
@@ -132,7 +130,7 @@ async def a_stream_that_ends_with_nothing_left_is_let_go_at_once(
     stream = await server.stream()
     await server.until(lambda: server.heartbeats)
     server.refuse_streams = [grpc.StatusCode.UNAVAILABLE] * 1000
-    server.dead = [stream.worker_id]  # It is no worker any more, as it asked to be.
+    server.dead = [stream.worker_id]  # Expected: the worker asked to be removed.
     stream.end()
 
     await server.ended(stream.worker_id, [])
@@ -142,7 +140,7 @@ async def a_stream_that_ends_with_nothing_left_is_let_go_at_once(
     assert "declared dead" not in caplog.text
 
 
-async def a_new_stream_does_not_mean_more_slots(server: FakeServer, work: RunWorker) -> None:
+async def a_new_stream_adds_no_slots(server: FakeServer, work: RunWorker) -> None:
     gate = Gate()
     await work(gate.handle, slots=2)
     first = await server.stream()
@@ -161,7 +159,7 @@ async def a_new_stream_does_not_mean_more_slots(server: FakeServer, work: RunWor
     assert gate.most_at_once == 2
 
 
-async def a_worker_declared_dead_tells_its_handlers_and_opens_another_stream(
+async def a_worker_declared_dead_cancels_its_handlers_and_opens_a_new_stream(
     server: FakeServer, work: RunWorker
 ) -> None:
     gate = Gate()
@@ -182,7 +180,7 @@ async def a_worker_declared_dead_tells_its_handlers_and_opens_another_stream(
     assert list(heartbeat.worker_ids) == [second.worker_id] and not heartbeat.ended
 
 
-async def a_heartbeat_that_failed_is_sent_again_soon(server: FakeServer, work: RunWorker) -> None:
+async def a_failed_heartbeat_is_repeated_soon(server: FakeServer, work: RunWorker) -> None:
     server.heartbeat_every = 30
     server.refuse_heartbeats = [grpc.StatusCode.UNAVAILABLE] * 2
     await work(Gate().handle)
@@ -190,14 +188,14 @@ async def a_heartbeat_that_failed_is_sent_again_soon(server: FakeServer, work: R
     await server.until(lambda: server.heartbeats)
 
 
-async def a_server_that_is_away_is_waited_for() -> None:
+async def a_worker_waits_for_an_unreachable_server() -> None:
     address = _free_address()
     worker = Worker(address)
     gate = Gate()
     gate.open.set()
     worker.handler("greet")(gate.handle)
     run = asyncio.create_task(worker.run())
-    await asyncio.sleep(0.3)  # Some tries are to fail first.
+    await asyncio.sleep(0.3)  # Lets some connection attempts fail first.
 
     async with fake_server(address) as server:
         (await server.stream()).assign(assignment(1))
@@ -206,7 +204,9 @@ async def a_server_that_is_away_is_waited_for() -> None:
         await asyncio.wait_for(run, TIMEOUT)
 
 
-async def a_shutdown_takes_no_more_and_finishes_what_runs(server: FakeServer, work: RunWorker) -> None:
+async def a_shutdown_takes_no_more_jobs_and_finishes_the_running_ones(
+    server: FakeServer, work: RunWorker
+) -> None:
     gate = Gate()
     worker = await work(gate.handle)
     stream = await server.stream()
@@ -223,7 +223,7 @@ async def a_shutdown_takes_no_more_and_finishes_what_runs(server: FakeServer, wo
     assert len(server.streams) == 1
 
 
-async def a_shutdown_releases_what_does_not_finish(server: FakeServer, work: RunWorker) -> None:
+async def a_shutdown_releases_jobs_that_do_not_finish(server: FakeServer, work: RunWorker) -> None:
     gate = Gate()
     worker = await work(gate.handle, grace=0.05, slots=1)
     stream = await server.stream()
@@ -238,7 +238,7 @@ async def a_shutdown_releases_what_does_not_finish(server: FakeServer, work: Run
     assert gate.at_once == 0
 
 
-async def a_handler_that_will_not_stop_is_released_all_the_same(
+async def a_handler_that_ignores_cancellation_is_released(
     server: FakeServer, work: RunWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pitwheel.runner.CLEANUP_SECONDS_MAX", 0.05)
@@ -262,7 +262,7 @@ async def a_handler_that_will_not_stop_is_released_all_the_same(
     done.set()
 
 
-async def a_shutdown_does_not_wait_for_a_silent_server_for_ever(
+async def a_shutdown_waits_a_limited_time_for_the_server(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pitwheel.worker.LAST_REPORTS_SECONDS_MAX", 0.05)
@@ -296,7 +296,7 @@ async def a_shutdown_ends_with_its_last_heartbeat(
 
     worker.stop()
     await asyncio.wait_for(stream.is_finished.wait(), TIMEOUT)
-    await asyncio.sleep(0.05)  # The shutdown is to reach its end while a heartbeat is on its way.
+    await asyncio.sleep(0.05)  # Lets the shutdown reach its last step while a heartbeat is in flight.
     server.answers_heartbeats.set()
 
     await asyncio.wait_for(run, TIMEOUT)
@@ -315,7 +315,7 @@ async def a_second_stop_ends_the_grace_time(server: FakeServer, work: RunWorker)
     assert (await server.result(1)).HasField("release")
 
 
-async def a_run_that_is_cancelled_releases_what_runs(server: FakeServer) -> None:
+async def a_cancelled_run_releases_the_running_jobs(server: FakeServer) -> None:
     gate = Gate()
     worker = Worker(server.address)
     worker.handler("greet")(gate.handle)
@@ -332,7 +332,7 @@ async def a_run_that_is_cancelled_releases_what_runs(server: FakeServer) -> None
     await server.ended(stream.worker_id, [])
 
 
-async def a_first_stream_that_is_refused_for_good_ends_the_run(server: FakeServer) -> None:
+async def a_first_stream_refused_with_a_permanent_error_ends_the_run(server: FakeServer) -> None:
     server.refuse_streams = [grpc.StatusCode.UNAUTHENTICATED]
     worker = Worker(server.address)
     worker.handler("greet")(Gate().handle)
@@ -342,7 +342,7 @@ async def a_first_stream_that_is_refused_for_good_ends_the_run(server: FakeServe
     assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED
 
 
-async def a_later_stream_that_is_refused_is_tried_again(server: FakeServer, work: RunWorker) -> None:
+async def a_later_stream_that_is_refused_is_retried(server: FakeServer, work: RunWorker) -> None:
     await work(Gate().handle)
     first = await server.stream()
     server.refuse_streams = [grpc.StatusCode.UNAUTHENTICATED]
@@ -351,7 +351,7 @@ async def a_later_stream_that_is_refused_is_tried_again(server: FakeServer, work
     await server.stream(2)
 
 
-def a_worker_that_could_not_work_is_refused() -> None:
+def an_invalid_worker_is_refused() -> None:
     async def greet(payload: Any, context: Context) -> None:
         pass
 

@@ -1,7 +1,7 @@
 """Run and enqueue Pitwheel jobs.
 
-A job that was enqueued is not lost, runs at least once, and is settled once: a worker that lost its claim cannot
-write over the one that has it now.
+An enqueued job is not lost. It runs at least once and is settled once: a worker that lost its claim cannot overwrite
+the result of the worker that has the job now.
 """
 
 from .client import Client, Enqueued, Job, NewJob

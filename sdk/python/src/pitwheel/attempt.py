@@ -1,4 +1,4 @@
-"""Running user code: whatever it does ends in an outcome, never in a dead worker."""
+"""Runs a handler and turns every way it can end into a result. No handler can stop the worker."""
 
 import asyncio
 import json
@@ -15,22 +15,22 @@ from .verdict import Bury, Retry, Snooze
 
 log = logging.getLogger("pitwheel")
 
-# Longer messages are cut: an error is read by people, and many are kept with the job.
+# Longer messages are cut. The server cuts at the same length, because it stores up to 50 errors with a job.
 ERROR_CHARS_MAX = 4000
-# What the server stores at most.
+# The server refuses larger results.
 RESULT_BYTES_MAX = 256 * 1024
 
 
 @dataclass(frozen=True)
 class Handler:
-    """A kind's function, and whether its successes leave no history."""
+    """The function of a kind. With `forget`, a completed job without a result leaves no history."""
 
     call: Callable[[Any, Context], Awaitable[Any]]
     forget: bool
 
 
 class Attempt:
-    """One run of a handler, to be awaited in a task of its own: its timeout and its release cancel that task."""
+    """One run of a handler. Await `run` in a separate task: the timeout and `release` cancel that task."""
 
     __slots__ = ("_expired", "_releasing", "_task", "context", "handler", "payload", "timeout")
 
@@ -44,8 +44,8 @@ class Attempt:
         self._releasing = False
 
     async def run(self) -> pb.Result:
-        """How the attempt ended, its claim not yet named."""
-        # The server sends no kind that was not asked for; if it did, the job is for a worker that knows it.
+        """Runs the handler and returns how the attempt ended. The caller adds the claim."""
+        # The server sends only the kinds in the request. If it sends another one, a different worker must run the job.
         if self.handler is None or self._releasing:
             return released()
         try:
@@ -62,7 +62,7 @@ class Attempt:
             timer.cancel()
 
     def release(self) -> None:
-        """Stops the handler. Unless it returns all the same, the job is given back as if it had never been claimed."""
+        """Stops the handler. If the handler still returns, its result counts; otherwise the job is released."""
         self._releasing = True
         if self._task is not None:
             self._task.cancel()
@@ -83,26 +83,28 @@ class Attempt:
             return failed(retry.reason, retry_after=to_duration(retry.after))
         except (GeneratorExit, KeyboardInterrupt):
             raise
-        # Also what is no `Exception`: a handler that exits or is cancelled from within must not take the worker along.
+        # BaseException, because SystemExit and CancelledError from a handler must not stop the worker.
         except BaseException as error:
             if self._releasing:
                 return released()
             if self._expired:
-                return failed(f"no end after {self.timeout:g} s", pb.FAILURE_CAUSE_TIMEOUT)
+                return failed(
+                    f"the attempt did not finish within {self.timeout:g} s", pb.FAILURE_CAUSE_TIMEOUT
+                )
             log.warning("job %d of kind `%s` failed", self.context.id, self.context.kind, exc_info=error)
             return failed(error_text(error))
         return completed(value, handler.forget)
 
 
 def completed(value: Any, forget: bool) -> pb.Result:
-    """Done; failed if the result cannot be kept."""
+    """The job is done. If the result cannot be stored, the attempt has failed instead."""
     if value is None:
         return pb.Result(complete=pb.Complete(forget=forget))
     try:
         result = to_json(value)
     except Exception as error:
         return failed(f"the result is not JSON: {error_text(error)}")
-    # A character has at most four bytes, so that most results need not be encoded to be measured.
+    # A character has at most four bytes in UTF-8, so short results need not be encoded to be measured.
     if len(result) * 4 > RESULT_BYTES_MAX and (size := len(result.encode())) > RESULT_BYTES_MAX:
         return failed(
             f"the result has {size} bytes, the limit is {RESULT_BYTES_MAX}: store it elsewhere and return a reference"
@@ -124,7 +126,7 @@ def released() -> pb.Result:
 
 
 def error_text(error: BaseException) -> str:
-    """`TypeName: text`, or the type alone when there is no text. Never raises, whatever the error's own `str` does."""
+    """`TypeName: text`, or only the type if there is no text. Never raises, even if `str(error)` does."""
     name = type(error).__name__
     try:
         text = str(error)

@@ -1,10 +1,13 @@
-"""How long to wait before trying again."""
+"""Delays between retries of a failed call."""
 
 import random
 
 
 class Backoff:
-    """Doubles from `first` to `longest` seconds, each spread by half, so that workers do not come back all at once."""
+    """Delays that double from `first` to `longest` seconds.
+
+    Each is multiplied by a random factor from 0.5 to 1, so that many workers do not reconnect at the same moment.
+    """
 
     def __init__(self, first: float = 0.1, longest: float = 5.0) -> None:
         self.first = first

@@ -10,19 +10,19 @@ Tls: TypeAlias = bool | str | Path
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
-# Half of what a gRPC server takes by default, so that a batch is never refused for its size.
+# Batches are cut at half of gRPC's default limit of 4 MiB, which a proxy may enforce.
 BATCH_BYTES_MAX = 2 * 1024 * 1024
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
-    # A server that vanished without a word is noticed within 15 seconds.
+    # Detects a dead connection within 15 seconds.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
-    # Our own backoff says when to try; the channel's would go up to two minutes.
+    # The worker has its own backoff. The channel's default would wait up to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 5_000),
-    # Despite its name: how long a connection may take to come about.
+    # Despite its name, this is the timeout of one connection attempt.
     ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
@@ -30,7 +30,7 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 
 
 def open_channel(address: str, tls: Tls) -> grpc.aio.Channel:
-    """To be called with the loop running that will use it."""
+    """Opens a channel. It belongs to the event loop that is running now."""
     if tls is False:
         return grpc.aio.insecure_channel(address, options=_OPTIONS)
     roots = None if tls is True else Path(tls).read_bytes()

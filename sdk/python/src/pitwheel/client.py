@@ -1,4 +1,4 @@
-"""Enqueueing through a server, and asking about jobs."""
+"""The client: enqueues, reads and cancels jobs through a server."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -17,9 +17,9 @@ from .channel import BATCH_BYTES_MAX, Tls, open_channel, token_metadata
 from .json_text import to_json
 from .span import Span, to_duration, with_zone
 
-# As many as the server takes in one request.
+# The server refuses larger requests.
 ENQUEUE_MAX = 500
-# No answer within this time is an error.
+# A call without a response in this time fails with DEADLINE_EXCEEDED.
 CALL_SECONDS_MAX = 30.0
 
 State = Literal["waiting", "running", "done", "dead", "cancelled"]
@@ -34,59 +34,74 @@ _STATES: dict[int, State] = {
 
 @dataclass(frozen=True, kw_only=True)
 class NewJob:
-    """A job to enqueue. The times are now and the server's default when they are `None`."""
+    """A job to enqueue."""
 
+    #: The name that selects the handler.
     kind: str
+    #: Any JSON value. `None`: an empty object.
     payload: Any = None
     queue: str = "default"
+    #: The earliest start; needs a time zone. `None`: now. Give `run_at` or `delay`, not both.
     run_at: datetime | None = None
+    #: The earliest start, counted from now by the database's clock. `None`: no delay.
     delay: Span | None = None
-    #: -9 to 9, higher first.
+    #: -9 to 9. Higher priorities run first.
     priority: int = 0
+    #: After this many failed attempts the job is dead. 1 to 1,000.
     max_attempts: int = 20
+    #: How long one attempt may run. `None`: no limit.
     timeout: Span | None = None
-    #: Unique for its kind while the job is live: a second job with it gives back the first.
+    #: At most one live job per kind and key: if there is one already, that job is kept and nothing is added.
     key: str | None = None
+    #: Any JSON value that is stored beside the payload. `None`: no metadata.
     metadata: Any = None
 
 
 @dataclass(frozen=True)
 class Enqueued:
-    """A job's id, and whether it is new: false if a live job had the key already."""
+    """The answer to an enqueue."""
 
     id: int
+    #: False: a live job with the same kind and key exists. `id` is the id of that job, and nothing was added.
     is_new: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A job as it was when the server looked."""
+    """A job, live or finished, as the server read it."""
 
     id: int
     state: State
     kind: str
     queue: str
     priority: int
+    #: The number of the current or last attempt, counted from 1. 0: not attempted yet.
     attempt: int
     max_attempts: int
+    #: When the job is due, or was due last.
     run_at: datetime
     enqueued_at: datetime
+    #: When the current or last attempt was claimed. `None`: the job is waiting, or was never claimed.
     claimed_at: datetime | None
+    #: `None`: the job is live.
     finished_at: datetime | None
     key: str | None
     payload: Any
     metadata: Any
+    #: How far the running attempt is, 0 to 1. `None`: not running, or not reported.
     progress: float | None
+    #: The last note reported with the progress.
     note: str | None
-    #: One for each attempt that failed, the oldest first.
+    #: The errors of the last 50 failed attempts, oldest first.
     errors: list[Any]
     result: Any
 
 
 class Client:
-    """A server, for programs that enqueue jobs and ask about them. Errors are those of `grpc.aio`.
+    """A connection to a server, to enqueue, read and cancel jobs.
 
-    Nothing is tried again: an enqueue without an answer may have happened. Give such a job a key, and enqueue it again.
+    A failed call raises `grpc.aio.AioRpcError` and is not repeated. After an error the job may or may not exist: to
+    enqueue it again safely, give it a key.
     """
 
     def __init__(self, address: str, *, token: str | None = None, tls: Tls = False) -> None:
@@ -105,6 +120,7 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
+        """Closes the connection. The next call opens another one."""
         if self._channel is not None:
             await self._channel.close()
             self._channel = None
@@ -123,7 +139,7 @@ class Client:
         key: str | None = None,
         metadata: Any = None,
     ) -> Enqueued:
-        """Enqueues a job. Once this returns, the job is not lost."""
+        """Enqueues a job; `NewJob` describes the options. When this returns, the job is committed."""
         job = NewJob(
             kind=kind,
             payload=payload,
@@ -139,19 +155,20 @@ class Client:
         return (await self.enqueue_many([job]))[0]
 
     async def enqueue_many(self, jobs: Iterable[NewJob]) -> list[Enqueued]:
-        """Enqueues jobs, up to 500 or 2 MiB in a request; answers in their order.
+        """Enqueues jobs, at most 500 or 2 MiB in one request. Returns one answer per job, in the same order.
 
-        Once it returns, no job is lost. When it raises, some may be enqueued: give them keys, and enqueue all again.
+        When this returns, all jobs are committed. When it raises, some of them may exist: to repeat it safely, give the
+        jobs keys.
         """
         enqueued: list[Enqueued] = []
-        # All at first: one that is not JSON is found before anything is written.
+        # Converts all jobs first: if one is invalid, none is enqueued.
         for batch in _batches([_to_proto(job) for job in jobs]):
             response = await self._call("Enqueue", pb.EnqueueRequest(jobs=batch))
             enqueued.extend(Enqueued(job.job_id, job.is_new) for job in response.jobs)
         return enqueued
 
     async def get(self, job_id: int) -> Job | None:
-        """`None`: there is no such job, or its history was pruned."""
+        """Returns one job. `None`: no job has this id, or its history was pruned."""
         try:
             response = await self._call("GetJob", pb.GetJobRequest(job_id=job_id))
         except grpc.aio.AioRpcError as error:
@@ -161,12 +178,15 @@ class Client:
         return _from_proto(response.job)
 
     async def cancel(self, job_id: int) -> bool:
-        """True: it is cancelled. False: it runs, and its worker was asked to stop it."""
+        """Cancels a job. True: it is cancelled. False: it is running, and its worker was asked to stop it.
+
+        Raises `NOT_FOUND` if no live job has this id.
+        """
         response = await self._call("CancelJob", pb.CancelJobRequest(job_id=job_id))
         return bool(response.at_once)
 
     async def _call(self, method: str, request: Any) -> Any:
-        # Opened here, and not with the client: a channel belongs to the loop that runs when it is made.
+        # Not opened in __init__, because a channel belongs to the event loop that is running when it is created.
         if self._channel is None:
             self._channel = open_channel(self._address, self._tls)
             self._stub = JobServiceStub(self._channel)
@@ -189,7 +209,7 @@ def _batches(jobs: list[pb.NewJob]) -> Iterator[list[pb.NewJob]]:
 
 def _to_proto(job: NewJob) -> pb.NewJob:
     if job.run_at is not None and job.delay is not None:
-        raise ValueError("run_at and delay are both given: give one")
+        raise ValueError("`run_at` and `delay` are both given: give one of them")
     return pb.NewJob(
         kind=job.kind,
         payload=to_json({} if job.payload is None else job.payload),

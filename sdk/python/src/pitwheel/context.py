@@ -1,4 +1,4 @@
-"""What a handler knows and may say about the job it runs."""
+"""The context of a handler: the job it runs, its progress, and requests to cancel it."""
 
 import asyncio
 import json
@@ -8,12 +8,12 @@ from typing import Any
 from ._proto import pitwheel_pb2 as pb
 from .json_text import plain_text
 
-# A note is one line for a person.
+# A note is one line of text. The server cuts at the same length.
 NOTE_CHARS_MAX = 500
 
 
 class Context:
-    """One attempt at one job."""
+    """One attempt of one job. Every handler receives it as its second argument."""
 
     __slots__ = (
         "_metadata",
@@ -31,40 +31,40 @@ class Context:
     )
 
     def __init__(self, assignment: pb.Assignment) -> None:
-        #: The job's id: the idempotency key for effects outside the database.
+        #: The id of the job. Use it as the idempotency key for effects outside the database.
         self.id: int = assignment.job_id
-        #: Grows with each claim of the job. Hand it to outside systems that can refuse lower numbers.
+        #: A number that grows with each claim of the job. Pass it to systems that can refuse writes with a lower number.
         self.fence: int = assignment.fence
         self.kind: str = assignment.kind
         self.queue: str = assignment.queue
-        #: Counted from 1.
+        #: The number of this attempt, counted from 1.
         self.attempt: int = assignment.attempt
         self.max_attempts: int = assignment.max_attempts
         self.key: str | None = assignment.key if assignment.HasField("key") else None
-        #: The W3C trace context of whoever enqueued the job.
+        #: The W3C trace context that the job was enqueued with. `None`: it had none.
         self.traceparent: str | None = assignment.traceparent if assignment.HasField("traceparent") else None
         self.tracestate: str | None = assignment.tracestate if assignment.HasField("tracestate") else None
-        #: Set once somebody asked to cancel the job, or it was given to another worker. What the handler does then
-        #: decides: to return still completes the job, to raise leaves it cancelled.
+        #: Set when a cancel of the job was requested, or when the claim is lost. The handler decides what to do: if it
+        #: returns, the job is done; if it raises, the job is cancelled.
         self.cancelled = asyncio.Event()
         self._metadata: str | None = assignment.metadata if assignment.HasField("metadata") else None
         self._progress: pb.Progress | None = None
 
     @property
     def metadata(self) -> Any:
-        """What was enqueued beside the payload; `None` if nothing was."""
+        """The metadata that the job was enqueued with. `None`: it had none."""
         return None if self._metadata is None else json.loads(self._metadata)
 
     def progress(self, fraction: float, note: str = "") -> None:
-        """Says how far the job is, from 0 to 1. Sent about once a second, the last one wins.
+        """Reports how far the attempt is, from 0 to 1, with a note of one line.
 
-        May be called from any thread.
+        The latest value is sent about once a second. May be called from any thread.
         """
         fraction = min(max(fraction, 0.0), 1.0) if math.isfinite(fraction) else 0.0
         self._progress = pb.Progress(fraction=fraction, note=plain_text(note, NOTE_CHARS_MAX))
 
     def _take_progress(self) -> pb.Progress | None:
-        # Looking first: taking from a job that said nothing would drop what another thread says between the two.
+        # Checked first: an unconditional swap could drop a value that another thread sets between read and write.
         if self._progress is None:
             return None
         progress, self._progress = self._progress, None

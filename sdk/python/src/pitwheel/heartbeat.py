@@ -1,4 +1,4 @@
-"""Heartbeats: what keeps the claims of a worker, and brings word of cancels and of its own death."""
+"""Heartbeats: they renew the leases, and their responses carry cancel requests, drain requests and dead workers."""
 
 import asyncio
 import logging
@@ -14,17 +14,20 @@ from .stream import Stream
 
 log = logging.getLogger("pitwheel")
 
-# Nobody waits longer than this for a heartbeat, and nobody sends them more often than this, whatever the server says.
+# Bounds of the interval that the server asks for.
 INTERVAL_SECONDS_MAX = 60.0
 INTERVAL_SECONDS_MIN = 0.02
-# A heartbeat that failed is sent again within this time.
+# A failed heartbeat is sent again within this time.
 RETRY_SECONDS_MAX = 1.0
 
 SendHeartbeat = Callable[[pb.HeartbeatRequest, float], Awaitable[pb.HeartbeatResponse]]
 
 
 class Heartbeats:
-    """Sends heartbeats as often as the server says, and at once when a stream ended or its last job was reported."""
+    """Sends heartbeats at the interval that the server asks for.
+
+    One is sent at once when a stream opens or ends, and when the last job of an ended stream is reported.
+    """
 
     def __init__(self, runner: Runner, send: SendHeartbeat, drain: Callable[[], None]) -> None:
         self._runner = runner
@@ -37,7 +40,7 @@ class Heartbeats:
         self._interval = min(max(seconds, INTERVAL_SECONDS_MIN), INTERVAL_SECONDS_MAX)
 
     def close(self) -> None:
-        """Lets `run` return once the server knows that nothing is held."""
+        """Lets `run` return after the server has received that this process holds no jobs."""
         self._is_closing = True
         self._runner.heartbeat_due.set()
 
@@ -49,7 +52,7 @@ class Heartbeats:
                 try:
                     await self._send_heartbeat(streams)
                 except grpc.aio.AioRpcError as error:
-                    log.warning("cannot send a heartbeat, will try again: %s", status_text(error))
+                    log.warning("cannot send a heartbeat, retrying: %s", status_text(error))
                     await asyncio.sleep(backoff.next())
                     continue
                 backoff.reset()
@@ -71,7 +74,7 @@ class Heartbeats:
                 ended.holding.add(job_id=job_id, fence=fence)
             if not stream.held:
                 finished.append(stream)
-        # Its own deadline, so that one that hangs does not take the next ones along.
+        # With a timeout, so that a call that hangs does not delay the next heartbeats.
         response = await self._send(request, max(self._interval, RETRY_SECONDS_MAX))
         for stream in finished:
             self._runner.forget(stream)

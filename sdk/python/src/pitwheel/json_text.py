@@ -1,17 +1,17 @@
-"""JSON as it is stored: compact, without NaN, in characters that Postgres can hold."""
+"""Text that Postgres can store: compact JSON without NaN, and plain text without NUL."""
 
 import json
 from typing import Any
 
 
 def to_json(value: Any) -> str:
-    """Raises `TypeError` or `ValueError` for what is not JSON."""
+    """Raises `TypeError` or `ValueError` if the value is not JSON."""
     text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-    # A lone surrogate is not UTF-8: it would fail later, where nobody can tell which value it was.
+    # A lone surrogate cannot be encoded in UTF-8. Raises here, where the traceback still shows the value's origin.
     text.encode()
     return text
 
 
 def plain_text(text: str, chars_max: int) -> str:
-    """For people to read: cut, and without what cannot be stored. Never raises."""
+    """The text cut to `chars_max` characters, without NUL and lone surrogates. Never raises."""
     return text[:chars_max].replace("\0", "").encode("utf-8", "replace").decode()

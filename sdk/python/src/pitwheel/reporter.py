@@ -1,4 +1,4 @@
-"""Reporting how jobs ended, and how far they are: in batches, again until answered."""
+"""Reports results and progress to the server: in batches, each repeated until the server answers."""
 
 import asyncio
 import logging
@@ -16,29 +16,29 @@ from .stream import HeldJob
 
 log = logging.getLogger("pitwheel")
 
-# As many as the server takes in one request.
+# The server refuses larger requests.
 RESULTS_MAX = 1000
-# What ends within this time goes in one request.
+# Results that arrive within this time go in one request.
 LINGER_SECONDS = 0.001
-# A report whose answer does not come is made again after this long.
+# A report without a response in this time is sent again.
 CALL_SECONDS_MAX = 10.0
-# How often progress is sent.
+# The interval at which progress is sent.
 PROGRESS_INTERVAL_SECONDS = 1.0
-# Something in the batch cannot be stored, and never will.
+# The server cannot store something in the batch. Repeating it does not help.
 REFUSED_CODES = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE)
 
 SendReport = Callable[[pb.ReportResultRequest, float], Awaitable[pb.ReportResultResponse]]
 
 
 class Report:
-    """A result on its way to the server."""
+    """A result to send."""
 
     __slots__ = ("held", "is_substitute", "result")
 
     def __init__(self, held: HeldJob, result: pb.Result, is_substitute: bool = False) -> None:
         self.held = held
         self.result = result
-        #: It stands for a result that was refused.
+        #: This result replaces one that the server refused.
         self.is_substitute = is_substitute
         job_id, fence = held.claim
         result.claim.job_id = job_id
@@ -50,12 +50,12 @@ class Report:
 
 
 class Reporter:
-    """One request at a time: what ends meanwhile is the next batch, so that batches grow with the load."""
+    """Sends one request at a time. Results that arrive meanwhile form the next batch, so batches grow with the load."""
 
     def __init__(
         self, send: SendReport, running: Mapping[HeldJob, object], settled: Callable[[HeldJob], None]
     ) -> None:
-        """`settled` is called for each job whose ending was written, or refused for good."""
+        """`settled` is called for each job whose result was written, lost or finally refused."""
         self._send = send
         self._running = running
         self._settled = settled
@@ -68,14 +68,14 @@ class Reporter:
         self._has_work.set()
 
     def close(self) -> None:
-        """Lets `run` return once everything is reported."""
+        """Lets `run` return after all results are reported."""
         self._is_closing = True
         self._has_work.set()
 
     async def run(self) -> None:
         while True:
             await self._has_work.wait()
-            # With nothing running there is nothing to wait for.
+            # If no job is running, no other result can arrive: send at once.
             if self._running and len(self._queue) < RESULTS_MAX:
                 await asyncio.sleep(LINGER_SECONDS)
             if batch := self._take():
@@ -86,7 +86,7 @@ class Reporter:
                 self._has_work.clear()
 
     async def run_progress(self) -> None:
-        """Sends what handlers said, once a second. It looks at all that run, so that to say it is cheap in any thread."""
+        """Collects the progress of all running jobs once a second and sends it."""
         while True:
             await asyncio.sleep(PROGRESS_INTERVAL_SECONDS)
             for held in list(self._running):
@@ -98,7 +98,7 @@ class Reporter:
         size = 0
         while self._queue and len(batch) < RESULTS_MAX:
             report = self._queue[0]
-            # The ending of the job says more than how far it was, and would make this look lost.
+            # The job has a final result by now. If that is written first, this progress would be answered as lost.
             if report.is_progress and report.held.is_finished:
                 self._queue.popleft()
                 continue
@@ -121,7 +121,7 @@ class Reporter:
                 if error.code() in REFUSED_CODES:
                     await self._refused(batch, error)
                     return
-                log.warning("cannot report %d results, will try again: %s", len(batch), status_text(error))
+                log.warning("cannot report %d results, retrying: %s", len(batch), status_text(error))
             await asyncio.sleep(backoff.next())
         for report, written in zip(batch, response.written, strict=False):
             if written == pb.WRITTEN_LOST:
@@ -131,7 +131,10 @@ class Reporter:
                 self._settled(report.held)
 
     async def _refused(self, batch: list[Report], error: grpc.aio.AioRpcError) -> None:
-        """Halves the batch until the bad one stands alone; its job has failed then, with what the server said of it."""
+        """Bisects the batch to find the refused result, and reports a failed attempt in its place.
+
+        The error of that attempt is the server's message.
+        """
         if len(batch) > 1:
             middle = len(batch) // 2
             await self._report(batch[:middle])
@@ -139,7 +142,7 @@ class Reporter:
             return
         report = batch[0]
         job_id = report.held.claim[0]
-        log.error("the server refused what was reported of job %d: %s", job_id, status_text(error))
+        log.error("the server refused the result of job %d: %s", job_id, status_text(error))
         if report.is_progress:
             return
         if report.is_substitute:
@@ -152,10 +155,10 @@ class Reporter:
         job_id, fence = report.held.claim
         if report.is_progress:
             report.held.attempt.context.cancelled.set()
-        # The second time it may be our own first report that was in the way.
+        # In a repeated request, the first one may have been written without its response arriving: no warning.
         elif tries == 1:
             log.warning(
-                "lost: job %d (fence %d) was given to another worker, or settled, while it ran here",
+                "lost: job %d (fence %d) was given to another worker or settled while it was running here",
                 job_id,
                 fence,
             )

@@ -1,4 +1,4 @@
-"""What a worker does with its streams: starts their jobs, and knows which of them run."""
+"""Runs the jobs of a worker's streams, and keeps track of which of them are held."""
 
 import asyncio
 import logging
@@ -13,22 +13,22 @@ from .stream import HeldJob, Stream
 
 log = logging.getLogger("pitwheel")
 
-# How long a handler may take to clean up after it was stopped.
+# How long a handler may run after it was cancelled at the end of the grace time.
 CLEANUP_SECONDS_MAX = 5.0
 
 
 class Runner:
-    """Starts what is assigned, as many at a time as there are slots, and hands each ending to the reporter."""
+    """Runs assigned jobs, at most `slots` at a time, and passes each result to the reporter."""
 
     def __init__(self, handlers: Mapping[str, Handler], slots: int, send_report: SendReport) -> None:
         self.handlers = handlers
         self.free = slots
         self.streams: list[Stream] = []
         self.running: dict[HeldJob, asyncio.Task[None]] = {}
-        #: What came while the jobs of an earlier stream still had the slots.
+        #: Jobs that arrived on a new stream while jobs of an earlier stream still occupied the slots.
         self.waiting: deque[HeldJob] = deque()
         self.reporter = Reporter(send_report, self.running, self.settled)
-        #: Something ended that the server should hear of before the next heartbeat is due.
+        #: Set when the next heartbeat must be sent without waiting for the interval.
         self.heartbeat_due = asyncio.Event()
         self.is_stopping = False
 
@@ -74,33 +74,35 @@ class Runner:
         self.reporter.put(held, result)
 
     def settled(self, held: HeldJob) -> None:
-        """Its ending was written, or refused for good: the job is no longer ours."""
+        """The result was written, lost or finally refused: this worker no longer holds the job."""
         stream = held.stream
         stream.held.pop(held.claim, None)
         if not stream.is_open and not stream.held:
             self.heartbeat_due.set()
 
     def abandon(self) -> None:
-        """Gives up what could not be reported, so that the server need not wait for the lease to hand it out again."""
+        """Drops jobs that could not be reported. The next heartbeat makes the server release those it still knows."""
         for stream in self.streams:
             if stream.held:
                 log.warning(
-                    "giving up %d jobs of worker %d without a report", len(stream.held), stream.worker_id
+                    "%d jobs of worker %d could not be reported and may run again",
+                    len(stream.held),
+                    stream.worker_id,
                 )
                 stream.held.clear()
         self.heartbeat_due.set()
 
     def cancel(self, claims: Iterable[tuple[int, int]]) -> None:
-        """Tells the handlers of these claims that somebody wants them to stop."""
+        """Sets `Context.cancelled` for these claims."""
         for claim in claims:
             for stream in self.streams:
                 if held := stream.held.get(claim):
                     held.attempt.context.cancelled.set()
 
     def lost(self, stream: Stream) -> None:
-        """It was declared dead: its handlers are told, and their endings will be refused."""
+        """The server declared this worker dead: its handlers see `Context.cancelled`, and their results will be lost."""
         log.warning(
-            "worker %d was declared dead while alive: its jobs were given to others", stream.worker_id
+            "worker %d was declared dead while it was running: other workers get its jobs", stream.worker_id
         )
         stream.is_dead = True
         self.forget(stream)
@@ -111,13 +113,16 @@ class Runner:
             stream.call.cancel()
 
     async def finish(self, grace: float | None, skip_grace: asyncio.Event) -> None:
-        """Waits until nothing runs, no longer than the grace time if there is one; then stops what is left and releases it."""
+        """Waits until no job is running. `grace`: the limit in seconds, or `None` for no limit.
+
+        At the limit, or when `skip_grace` is set, stops the running jobs and releases them.
+        """
         while self.waiting:
             self._finish(self.waiting.popleft(), released())
         await self._wait_until_idle(grace, skip_grace)
         if not self.running:
             return
-        log.warning("releasing %d jobs that did not finish in the grace time", len(self.running))
+        log.warning("releasing %d jobs that did not finish within the grace time", len(self.running))
         for held in self.running:
             held.attempt.release()
         await self._wait_until_idle(CLEANUP_SECONDS_MAX)

@@ -1,4 +1,4 @@
-"""Spans of time: a `timedelta`, or a number of seconds."""
+"""Time spans: a `timedelta`, or a number of seconds."""
 
 from datetime import datetime, timedelta
 from typing import TypeAlias
@@ -27,7 +27,7 @@ def from_duration(duration: Duration) -> float:
 
 
 def with_zone(run_at: datetime) -> datetime:
-    """Refuses a time without a zone: each party on the way would read its own zone into it."""
+    """Raises `ValueError` for a time without a zone, because client and server could assume different zones."""
     if run_at.tzinfo is None:
-        raise ValueError(f"run_at `{run_at}` has no time zone: give it one, as in datetime.now(timezone.utc)")
+        raise ValueError(f"run_at `{run_at}` has no time zone: add one, as in `datetime.now(timezone.utc)`")
     return run_at

@@ -1,4 +1,4 @@
-"""What a worker holds: the jobs of each of its streams, until their reports are answered."""
+"""The streams of a worker, and the jobs held on each until their results are settled."""
 
 from typing import Any
 
@@ -6,25 +6,26 @@ from .attempt import Attempt
 
 
 class Stream:
-    """A worker in the server's eyes: what came down one stream. It outlives the stream until the last job is reported."""
+    """One stream, which the server registers as one worker. It is kept until its last job is reported."""
 
     def __init__(self, worker_id: int, call: Any) -> None:
         self.worker_id = worker_id
         self.call = call
         self.held: dict[tuple[int, int], HeldJob] = {}
         self.is_open = True
-        #: Declared dead: its jobs were given to others.
+        #: The server declared the worker dead and gives its jobs to other workers.
         self.is_dead = False
 
 
 class HeldJob:
-    """A job that is this worker's until its report is answered."""
+    """A claimed job. It is held until the server answers its result."""
 
     __slots__ = ("attempt", "claim", "is_finished", "stream")
 
     def __init__(self, attempt: Attempt, stream: Stream) -> None:
         self.attempt = attempt
+        #: Job id and fence.
         self.claim = (attempt.context.id, attempt.context.fence)
         self.stream = stream
-        #: It ended, and how is with the reporter.
+        #: The attempt has ended, and its result was passed to the reporter.
         self.is_finished = False

@@ -1,4 +1,4 @@
-"""Enqueueing in the caller's own transaction: the job exists if and only if that commits."""
+"""Enqueues jobs in the caller's transaction: the job exists if and only if the transaction commits."""
 
 import re
 from datetime import datetime
@@ -36,10 +36,10 @@ def enqueue(
     key: str | None = None,
     metadata: Any = None,
 ) -> int:
-    """Enqueues a job with your psycopg connection or cursor, or your SQLAlchemy Connection or Session. Returns its id.
+    """Enqueues a job in the current transaction of `connection`. Returns the id of the job.
 
-    A key that a live job of the kind has already gives back that job's id and changes nothing. A worker finds the job
-    once you have committed.
+    `connection` is a psycopg connection or cursor, or a SQLAlchemy Connection or Session. Workers see the job after the
+    transaction commits. If a live job with the same kind and key exists, its id is returned and nothing is added.
     """
     values = _values(kind, payload, queue, run_at, priority, max_attempts, timeout, key, metadata)
     library = _library(connection, is_async=False)
@@ -49,7 +49,7 @@ def enqueue(
         return int(connection.execute(text(_SQLALCHEMY), values).scalar_one())
     from psycopg.rows import tuple_row
 
-    # A cursor of our own: the caller's may have a row factory, or rows that are not read yet.
+    # A separate cursor, because the caller's may have a row factory, or rows that are not read yet.
     with _psycopg_connection(connection).cursor(row_factory=tuple_row) as cursor:
         cursor.execute(_PSYCOPG, values)
         return int(cursor.fetchone()[0])
@@ -68,7 +68,7 @@ async def enqueue_async(
     key: str | None = None,
     metadata: Any = None,
 ) -> int:
-    """`enqueue` for a psycopg AsyncConnection or AsyncCursor, or a SQLAlchemy AsyncConnection or AsyncSession."""
+    """Like `enqueue`, with a psycopg AsyncConnection or AsyncCursor, or a SQLAlchemy AsyncConnection or AsyncSession."""
     values = _values(kind, payload, queue, run_at, priority, max_attempts, timeout, key, metadata)
     library = _library(connection, is_async=True)
     if library == "sqlalchemy":
@@ -107,18 +107,18 @@ def _values(
 
 
 def _library(connection: Any, is_async: bool) -> str:
-    """Whose connection this is, told by its classes: neither library need be installed."""
+    """The library that the connection belongs to, found by class name: neither library has to be installed."""
     for ancestor in type(connection).__mro__:
         library = ancestor.__module__.partition(".")[0]
         if library not in ("psycopg", "sqlalchemy"):
             continue
         if ancestor.__name__.lower().startswith("async") != is_async:
             name = "enqueue" if is_async else "enqueue_async"
-            raise TypeError(f"`{ancestor.__name__}` needs pitwheel.{name}")
+            raise TypeError(f"`{ancestor.__name__}` needs `pitwheel.{name}`")
         return library
     raise TypeError(
-        f"`{type(connection).__name__}` is no connection that can be used here: "
-        "give one of psycopg (version 3) or SQLAlchemy"
+        f"`{type(connection).__name__}` is not a supported connection: "
+        "give a connection of psycopg (version 3) or SQLAlchemy"
     )
 
 

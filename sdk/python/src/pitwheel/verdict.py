@@ -1,27 +1,30 @@
-"""What a handler raises when it has more to say than done or failed."""
+"""Exceptions that a handler raises to snooze, retry or bury its job."""
 
 from datetime import timedelta
 
 from .span import Span, to_timedelta
 
-# What the server takes.
+# The server refuses longer time spans.
 SPAN_MAX = timedelta(days=100 * 365)
 
 
 class Verdict(Exception):
-    """How the job goes on. Not an error: it is what the handler decided."""
+    """The base class of `Snooze`, `Retry` and `Bury`."""
 
 
 class Snooze(Verdict):
-    """Not yet: again after this long. The attempt is not counted."""
+    """Runs the job again after `delay`. This attempt is not counted."""
 
     def __init__(self, delay: Span) -> None:
-        super().__init__(f"again after {delay}")
+        super().__init__(f"snoozed for {delay}")
         self.delay = _checked(delay)
 
 
 class Retry(Verdict):
-    """Failed: again after this long rather than after the usual backoff. Buried when it was the last attempt."""
+    """Fails the attempt, and runs the job again after `after` instead of the usual backoff.
+
+    If this was the last attempt, the job is dead.
+    """
 
     def __init__(self, after: Span, reason: object) -> None:
         super().__init__(reason)
@@ -30,7 +33,7 @@ class Retry(Verdict):
 
 
 class Bury(Verdict):
-    """Never again, whatever attempts are left."""
+    """Fails the job for good: it is dead, however many attempts are left."""
 
     def __init__(self, reason: object) -> None:
         super().__init__(reason)
@@ -38,7 +41,7 @@ class Bury(Verdict):
 
 
 def _checked(span: Span) -> timedelta:
-    """Refused here, where the handler raises it: the attempt fails with these words."""
+    """Raises `ValueError` here, inside the handler: the traceback shows the line, and the attempt fails with this error."""
     checked = to_timedelta(span)
     if not timedelta(0) <= checked <= SPAN_MAX:
         raise ValueError(f"`{span}` is not a time span from 0 to 100 years")

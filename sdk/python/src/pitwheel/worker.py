@@ -1,4 +1,4 @@
-"""The worker: takes jobs from a server, runs their handlers, reports how they ended."""
+"""The worker: receives jobs from a server, runs their handlers, and reports the results."""
 
 import asyncio
 import inspect
@@ -27,14 +27,15 @@ from .stream import Stream
 
 log = logging.getLogger("pitwheel")
 
-# What the server takes.
+# The server refuses more.
 SLOTS_MAX = 10_000
-# A stream that lasted this long was a good one: the next is opened without delay.
+# After a stream that lasted this long, the backoff starts again from its shortest delay.
 STABLE_STREAM_SECONDS = 5.0
-# How long the last reports may take, then the last heartbeat. What the server does not hear of, the lease gives back.
+# How long a shutdown waits for the last reports, then for the last heartbeat. Jobs whose reports do not arrive are given to
+# other workers when the lease expires.
 LAST_REPORTS_SECONDS_MAX = 10.0
 LAST_HEARTBEAT_SECONDS_MAX = 5.0
-# A first stream that ends like this will end like this every time: it is told to whoever started the worker.
+# If the first stream fails with one of these, retrying does not help: `run` raises.
 PERMANENT_ERRORS = (
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.PERMISSION_DENIED,
@@ -70,14 +71,16 @@ class Worker:
         token: str | None = None,
         tls: Tls = False,
     ) -> None:
-        """`grace`: how long running jobs may take to finish after the shutdown began, before they are released.
+        """`address`: host and port of the server.
 
-        `name`: for people; host and process id by default. `tls`: `True`, or the path of root certificates.
+        `slots`: how many jobs run at a time. `grace`: how long running jobs may take to finish during a shutdown, before
+        they are stopped and released. `name`: a label shown to operators; host and process id by default. `tls`: `True`,
+        or the path of a file with root certificates.
         """
         if isinstance(queues, str) or not queues:
-            raise ValueError(f"queues is `{queues!r}`: give a list of at least one name")
+            raise ValueError(f"queues is `{queues!r}`: give a list with at least one name")
         if not 1 <= slots <= SLOTS_MAX:
-            raise ValueError(f"slots is {slots}: give 1 to {SLOTS_MAX}")
+            raise ValueError(f"slots is `{slots}`: give 1 to {SLOTS_MAX}")
         self._address = address
         self._queues = list(queues)
         self._slots = slots
@@ -91,37 +94,40 @@ class Worker:
     def handler(
         self, kind: str, *, history: Literal["all", "failures_only"] = "all"
     ) -> Callable[[HandlerFunction], HandlerFunction]:
-        """Runs jobs of this kind with the decorated `async def handler(payload, context)`.
+        """Registers the decorated `async def handler(payload, context)` for jobs of this kind.
 
-        What it returns is kept as the job's result, unless it is `None`; what it raises fails the attempt. Jobs of kinds
-        that no handler here knows stay in the queue. `history="failures_only"`: a success without a result is forgotten.
+        The returned value is stored as the job's result; `None` means no result. An exception fails the attempt. Jobs of
+        kinds without a handler stay in the queue. With `history="failures_only"`, a completed job without a result leaves
+        no history.
         """
 
         def add(function: HandlerFunction) -> HandlerFunction:
             is_async = inspect.iscoroutinefunction(function)
             if not is_async:
                 raise TypeError(
-                    f"the handler of `{kind}` is not async: write `async def`, blocking code in asyncio.to_thread"
+                    f"the handler of `{kind}` is not async: use `async def`, and `asyncio.to_thread` for blocking code"
                 )
             if kind in self._handlers:
-                raise ValueError(f"kind `{kind}` has two handlers")
+                raise ValueError(f"kind `{kind}` has two handlers: remove one of them")
             self._handlers[kind] = Handler(function, forget=history == "failures_only")
             return function
 
         return add
 
     async def run(self) -> None:
-        """Works until SIGINT, SIGTERM or `stop`: then takes no more, finishes within the grace time, releases the rest.
+        """Runs jobs until SIGINT, SIGTERM or `stop`, then shuts down.
 
-        A worker that the server tells to drain ends when its running jobs have.
+        A shutdown takes no more jobs, waits up to the grace time for the running ones, and releases the rest. A second
+        signal ends the grace time. Cancelling this coroutine also shuts down, without the grace time. A worker that is
+        asked to drain returns when its running jobs have finished, without a time limit.
 
-        A second signal ends the grace time. To cancel this ends it too: what runs is stopped and released first. Raises
-        what the server says when it refuses the first stream, for its token or the name of a queue.
+        Raises `grpc.aio.AioRpcError` if the server refuses the first stream, for example because of the token or the name
+        of a queue.
         """
         if not self._handlers:
-            raise ValueError("the worker has no handlers: decorate a function with @worker.handler(kind)")
+            raise ValueError("the worker has no handlers: decorate a function with `@worker.handler(kind)`")
         if self._run is not None:
-            raise RuntimeError("the worker runs already")
+            raise RuntimeError("the worker is already running: create another `Worker`")
         request = pb.StreamJobsRequest(
             worker=self._name, queues=self._queues, kinds=sorted(self._handlers), slots=self._slots
         )
@@ -135,13 +141,13 @@ class Worker:
                 self._run = None
 
     def stop(self) -> None:
-        """Begins the shutdown; the second time, ends the grace time. To be called in the worker's own thread."""
+        """Starts the shutdown. The second call ends the grace time. Call it from the thread of the worker's event loop."""
         if self._run is not None:
             self._run.stop()
 
 
 class _Run:
-    """One run of a worker: four loops around a core."""
+    """One call of `Worker.run`: the loops for streams, reports, progress and heartbeats."""
 
     def __init__(
         self,
@@ -167,9 +173,9 @@ class _Run:
         self._stop.set()
 
     def drain(self) -> None:
-        """Ends when what runs has ended, however long that takes."""
+        """Starts a shutdown without a limit of the grace time."""
         if not self._stop.is_set():
-            log.info("told to drain: finishing what runs")
+            log.info("asked to drain: finishing the running jobs")
             self._grace = None
             self._stop.set()
 
@@ -181,7 +187,7 @@ class _Run:
         loops: list[asyncio.Task[None]] = [streams, reporter, progress, heartbeats]
         stop: asyncio.Task[Any] = asyncio.create_task(self._stop.wait())
         try:
-            # The loops have no end of their own: one that ends has failed, and the worker with it.
+            # The loops run until they are cancelled. If one ends earlier, it has failed: shut down and raise its error.
             await asyncio.wait([stop, *loops], return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             self._skip_grace.set()
@@ -217,17 +223,17 @@ class _Run:
             opened_at = clock()
             try:
                 await self._read_stream()
-                log.info("the stream ended, opening another")
+                log.info("the stream ended, opening a new one")
             except grpc.aio.AioRpcError as error:
                 if error.code() in PERMANENT_ERRORS and not self._was_welcomed:
                     raise
-                log.warning("the stream broke, opening another: %s", status_text(error))
+                log.warning("the stream broke, opening a new one: %s", status_text(error))
             if clock() - opened_at >= STABLE_STREAM_SECONDS:
                 backoff.reset()
             await asyncio.sleep(backoff.next())
 
     async def _read_stream(self) -> None:
-        """Opens a stream and starts what comes down, until it ends."""
+        """Opens a stream, and starts the jobs that arrive on it until it ends."""
         call = self._open()
         stream: Stream | None = None
         try:
@@ -239,7 +245,7 @@ class _Run:
                 elif stream is not None:
                     self._runner.assigned(stream, response.assignments.jobs)
         except asyncio.CancelledError:
-            # A call that is cancelled here says so in the same way as a task that is.
+            # `Runner.lost` cancels the call of a dead stream. gRPC reports that like the cancellation of this task.
             if stream is None or not stream.is_dead or self._runner.is_stopping:
                 raise
         finally:
@@ -248,7 +254,7 @@ class _Run:
                 self._runner.ended(stream)
 
     def _welcome(self, welcome: pb.Welcome, call: Any) -> Stream:
-        log.info("taking jobs as worker %d", welcome.worker_id)
+        log.info("receiving jobs as worker %d", welcome.worker_id)
         self._was_welcomed = True
         self._heartbeats.set_interval(from_duration(welcome.heartbeat_every))
         stream = Stream(welcome.worker_id, call)
@@ -266,7 +272,7 @@ def _unary(method: Any, metadata: Metadata) -> Callable[[Any, float], Awaitable[
 
 @contextmanager
 def _on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Calls `stop` at SIGINT and SIGTERM, where that can be: not in other threads, and not on Windows."""
+    """Calls `stop` at SIGINT and SIGTERM. Has no effect outside the main thread and on Windows."""
     loop = asyncio.get_running_loop()
     taken = []
     with suppress(NotImplementedError, RuntimeError, ValueError):
