@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from typing import Any
 
+import grpc
+import grpc.aio
 import psycopg
 import pytest
 from conftest import running
@@ -197,16 +199,18 @@ async def a_valid_token_is_accepted_and_a_wrong_one_is_refused(queue: str) -> No
 
     async with Client(SERVER, token=made["secret"]) as client:
         assert (await client.enqueue("greet", queue=queue)).is_new
-        with pytest.raises(Exception, match="role worker"):
+        with pytest.raises(grpc.aio.AioRpcError, match="worker") as refused:
             await client.cancel(1)
+        assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED
     worker = Worker(SERVER, queues=[queue], token="wrong")
 
     @worker.handler("greet")
     async def greet(payload: Any, context: Context) -> None:
         pass
 
-    with pytest.raises(Exception, match="not known"):
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
         await asyncio.wait_for(worker.run(), TIMEOUT)
+    assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED
 
 
 async def a_worker_that_is_asked_to_drain_finishes_and_returns(client: Client, queue: str) -> None:
@@ -256,5 +260,6 @@ async def an_invalid_queue_name_is_raised_by_run() -> None:
     async def greet(payload: Any, context: Context) -> None:
         pass
 
-    with pytest.raises(Exception, match="no name"):
+    with pytest.raises(grpc.aio.AioRpcError, match="no name") as refused:
         await asyncio.wait_for(worker.run(), TIMEOUT)
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
