@@ -4,8 +4,9 @@ An enqueued job is not lost. It runs at least once and is settled once: a worker
 the result of the worker that has the job now.
 """
 
-from .client import Client, Enqueued, Job, NewJob
+from .client import Client, Enqueued, Job
 from .context import Context
+from .new_job import NewJob
 from .transaction import enqueue, enqueue_async
 from .verdict import Bury, Retry, Snooze
 from .worker import Worker

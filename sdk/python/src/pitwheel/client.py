@@ -14,8 +14,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from ._proto import pitwheel_pb2 as pb
 from ._proto.pitwheel_pb2_grpc import JobServiceStub
 from .channel import BATCH_BYTES_MAX, Tls, open_channel, token_metadata
-from .json_text import to_json
-from .span import Span, to_duration, with_zone
+from .new_job import NewJob, to_proto
+from .span import Span
 
 # The server refuses larger requests.
 ENQUEUE_MAX = 500
@@ -30,31 +30,6 @@ _STATES: dict[int, State] = {
     pb.JOB_STATE_DEAD: "dead",
     pb.JOB_STATE_CANCELLED: "cancelled",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class NewJob:
-    """A job to enqueue."""
-
-    #: The name that selects the handler.
-    kind: str
-    #: Any JSON value. `None`: an empty object.
-    payload: Any = None
-    queue: str = "default"
-    #: The earliest start; needs a time zone. `None`: now. Give `run_at` or `delay`, not both.
-    run_at: datetime | None = None
-    #: The earliest start, counted from now by the database's clock. `None`: no delay.
-    delay: Span | None = None
-    #: -9 to 9. Higher priorities run first.
-    priority: int = 0
-    #: After this many failed attempts the job is dead. 1 to 1,000.
-    max_attempts: int = 20
-    #: How long one attempt may run. `None`: no limit.
-    timeout: Span | None = None
-    #: At most one live job per kind and key: if there is one already, that job is kept and nothing is added.
-    key: str | None = None
-    #: Any JSON value that is stored beside the payload. `None`: no metadata.
-    metadata: Any = None
 
 
 @dataclass(frozen=True)
@@ -162,7 +137,7 @@ class Client:
         """
         enqueued: list[Enqueued] = []
         # Converts all jobs first: if one is invalid, none is enqueued.
-        for batch in _batches([_to_proto(job) for job in jobs]):
+        for batch in _batches([to_proto(job) for job in jobs]):
             response = await self._call("Enqueue", pb.EnqueueRequest(jobs=batch))
             enqueued.extend(Enqueued(job.job_id, job.is_new) for job in response.jobs)
         return enqueued
@@ -207,23 +182,6 @@ def _batches(jobs: list[pb.NewJob]) -> Iterator[list[pb.NewJob]]:
         yield batch
 
 
-def _to_proto(job: NewJob) -> pb.NewJob:
-    if job.run_at is not None and job.delay is not None:
-        raise ValueError("`run_at` and `delay` are both given: give one of them")
-    return pb.NewJob(
-        kind=job.kind,
-        payload=to_json({} if job.payload is None else job.payload),
-        queue=job.queue,
-        run_at=None if job.run_at is None else _to_timestamp(job.run_at),
-        delay=None if job.delay is None else to_duration(job.delay),
-        priority=job.priority,
-        max_attempts=job.max_attempts,
-        timeout=None if job.timeout is None else to_duration(job.timeout),
-        key=job.key,
-        metadata=None if job.metadata is None else to_json(job.metadata),
-    )
-
-
 def _from_proto(job: pb.Job) -> Job:
     def given(field: str) -> Any:
         return getattr(job, field) if job.HasField(cast(Any, field)) else None
@@ -256,12 +214,6 @@ def _from_proto(job: pb.Job) -> Job:
         errors=json.loads(job.errors) if job.errors else [],
         result=parsed("result"),
     )
-
-
-def _to_timestamp(time: datetime) -> Timestamp:
-    stamp = Timestamp()
-    stamp.FromDatetime(with_zone(time))
-    return stamp
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
