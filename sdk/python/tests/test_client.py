@@ -122,6 +122,23 @@ async def a_job_is_returned_with_all_its_fields(client: Client, jobs: FakeJobs) 
     assert job.errors == [{"error": "ValueError: no"}]
 
 
+async def a_job_of_a_redacted_kind_has_no_payload(client: Client, jobs: FakeJobs) -> None:
+    jobs.job = pb.Job(
+        id=7,
+        state=pb.JOB_STATE_WAITING,
+        kind="greet",
+        queue="default",
+        run_at=NOON_STAMP,
+        enqueued_at=NOON_STAMP,
+        errors="[]",
+        redacted=True,
+    )
+
+    job = await client.get(7)
+    assert job is not None
+    assert (job.redacted, job.payload, job.metadata, job.result) == (True, None, None, None)
+
+
 async def an_unknown_job_is_none(client: Client) -> None:
     assert await client.get(8) is None
 

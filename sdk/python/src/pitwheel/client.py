@@ -61,7 +61,9 @@ class Job:
     #: `None`: the job is live.
     finished_at: datetime | None
     key: str | None
+    #: `None` if redacted.
     payload: Any
+    #: `None`: no metadata, or redacted.
     metadata: Any
     #: How far the running attempt is, 0 to 1. `None`: not running, or not reported.
     progress: float | None
@@ -69,7 +71,10 @@ class Job:
     note: str | None
     #: The errors of the last 50 failed attempts, oldest first.
     errors: list[Any]
+    #: `None`: no result, or redacted.
     result: Any
+    #: True: payload, metadata and result are withheld, because the kind is redacted and the token may not change jobs.
+    redacted: bool
 
 
 class Client:
@@ -207,12 +212,13 @@ def _from_proto(job: pb.Job) -> Job:
         claimed_at=time("claimed_at"),
         finished_at=time("finished_at"),
         key=given("key"),
-        payload=json.loads(job.payload),
+        payload=json.loads(job.payload) if job.payload else None,
         metadata=parsed("metadata"),
         progress=given("progress"),
         note=given("note"),
         errors=json.loads(job.errors) if job.errors else [],
         result=parsed("result"),
+        redacted=job.redacted,
     )
 
 
