@@ -28,9 +28,10 @@ if _version_not_supported:
 class WorkerServiceStub(object):
     """For programs that run jobs.
 
-    A worker opens a stream, runs what comes down, and reports each result. It sends a heartbeat as often as the server says:
-    a worker that is silent for longer than its lease is declared dead, and its jobs are given to others. Stream, heartbeats
-    and reports are independent: each may go to another node, and a broken stream costs no job that is running.
+    A worker opens a stream, runs the jobs that arrive on it, and reports each result. It sends heartbeats at the
+    interval given in Welcome. If the server receives no heartbeat for the length of the lease, it declares the worker
+    dead and gives its jobs to other workers. The stream, the heartbeats and the reports are independent: each may go to
+    a different node, and a job keeps running when the stream breaks.
     """
 
     def __init__(self, channel):
@@ -59,27 +60,31 @@ class WorkerServiceStub(object):
 class WorkerServiceServicer(object):
     """For programs that run jobs.
 
-    A worker opens a stream, runs what comes down, and reports each result. It sends a heartbeat as often as the server says:
-    a worker that is silent for longer than its lease is declared dead, and its jobs are given to others. Stream, heartbeats
-    and reports are independent: each may go to another node, and a broken stream costs no job that is running.
+    A worker opens a stream, runs the jobs that arrive on it, and reports each result. It sends heartbeats at the
+    interval given in Welcome. If the server receives no heartbeat for the length of the lease, it declares the worker
+    dead and gives its jobs to other workers. The stream, the heartbeats and the reports are independent: each may go to
+    a different node, and a job keeps running when the stream breaks.
     """
 
     def StreamJobs(self, request, context):
-        """Jobs for this worker, at most `slots` at a time. Every stream is a worker of its own; the first message says which.
+        """Sends jobs to this worker, at most `slots` unfinished ones at a time. The first message is Welcome. Each stream is
+        registered as a separate worker, with an id of its own.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Heartbeat(self, request, context):
-        """Renews the lease of all that was assigned to a stream, also after the stream ended.
+        """Renews the leases of the given workers. A worker whose stream has ended sends heartbeats until its last job is
+        reported.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReportResult(self, request, context):
-        """How jobs ended, or how far they are. Safe to repeat: what was written the first time is answered with LOST then.
+        """Reports how attempts ended, or the progress of running jobs. Safe to repeat: a result that was already written is
+        answered with WRITTEN_LOST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -114,9 +119,10 @@ def add_WorkerServiceServicer_to_server(servicer, server):
 class WorkerService(object):
     """For programs that run jobs.
 
-    A worker opens a stream, runs what comes down, and reports each result. It sends a heartbeat as often as the server says:
-    a worker that is silent for longer than its lease is declared dead, and its jobs are given to others. Stream, heartbeats
-    and reports are independent: each may go to another node, and a broken stream costs no job that is running.
+    A worker opens a stream, runs the jobs that arrive on it, and reports each result. It sends heartbeats at the
+    interval given in Welcome. If the server receives no heartbeat for the length of the lease, it declares the worker
+    dead and gives its jobs to other workers. The stream, the heartbeats and the reports are independent: each may go to
+    a different node, and a job keeps running when the stream breaks.
     """
 
     @staticmethod
@@ -202,7 +208,7 @@ class WorkerService(object):
 
 
 class JobServiceStub(object):
-    """For programs that enqueue jobs and ask about them.
+    """For programs that enqueue, read and cancel jobs.
     """
 
     def __init__(self, channel):
@@ -229,25 +235,27 @@ class JobServiceStub(object):
 
 
 class JobServiceServicer(object):
-    """For programs that enqueue jobs and ask about them.
+    """For programs that enqueue, read and cancel jobs.
     """
 
     def Enqueue(self, request, context):
-        """Enqueues a batch. Once it is answered, no job of it is lost; to repeat it safely after an error, give the jobs keys.
+        """Enqueues a batch of jobs. When the call returns, the jobs are committed. If a job is invalid, none is enqueued.
+        After any other error the jobs may or may not exist: to repeat the call safely, give the jobs keys.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetJob(self, request, context):
-        """NOT_FOUND: there is no such job, or its history was pruned.
+        """Returns one job, live or finished.
+        NOT_FOUND: no job has this id, or its history was pruned.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelJob(self, request, context):
-        """Cancels a job: at once when it waits, by asking its worker when it runs.
+        """Cancels a job. A waiting job is cancelled at once. For a running job, its worker is asked to stop it.
         NOT_FOUND: no live job has this id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -281,7 +289,7 @@ def add_JobServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class JobService(object):
-    """For programs that enqueue jobs and ask about them.
+    """For programs that enqueue, read and cancel jobs.
     """
 
     @staticmethod
