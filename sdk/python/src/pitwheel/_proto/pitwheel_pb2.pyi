@@ -179,12 +179,14 @@ class Result(_message.Message):
     def __init__(self, claim: _Optional[_Union[Claim, _Mapping]] = ..., complete: _Optional[_Union[Complete, _Mapping]] = ..., fail: _Optional[_Union[Fail, _Mapping]] = ..., bury: _Optional[_Union[Bury, _Mapping]] = ..., snooze: _Optional[_Union[Snooze, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ...) -> None: ...
 
 class Complete(_message.Message):
-    __slots__ = ("result", "forget")
+    __slots__ = ("result", "forget", "then")
     RESULT_FIELD_NUMBER: _ClassVar[int]
     FORGET_FIELD_NUMBER: _ClassVar[int]
+    THEN_FIELD_NUMBER: _ClassVar[int]
     result: str
     forget: bool
-    def __init__(self, result: _Optional[str] = ..., forget: bool = ...) -> None: ...
+    then: _containers.RepeatedCompositeFieldContainer[NewJob]
+    def __init__(self, result: _Optional[str] = ..., forget: bool = ..., then: _Optional[_Iterable[_Union[NewJob, _Mapping]]] = ...) -> None: ...
 
 class Fail(_message.Message):
     __slots__ = ("error", "retry_after", "cause")
