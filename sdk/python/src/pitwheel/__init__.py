@@ -8,12 +8,13 @@ from .client import Client, Enqueued, Job
 from .context import Context
 from .new_job import NewJob
 from .transaction import enqueue, enqueue_async
-from .verdict import Bury, Retry, Snooze
+from .verdict import Bury, Complete, Retry, Snooze
 from .worker import Worker
 
 __all__ = [
     "Bury",
     "Client",
+    "Complete",
     "Context",
     "Enqueued",
     "Job",

@@ -9,9 +9,10 @@ from typing import Any
 
 from ._proto import pitwheel_pb2 as pb
 from .context import Context
+from .followers import check_followers
 from .json_text import plain_text, to_json
 from .span import from_duration, to_duration
-from .verdict import Bury, Retry, Snooze
+from .verdict import Bury, Complete, Retry, Snooze
 
 log = logging.getLogger("pitwheel")
 
@@ -93,13 +94,22 @@ class Attempt:
                 )
             log.warning("job %d of kind `%s` failed", self.context.id, self.context.kind, exc_info=error)
             return failed(error_text(error))
-        return completed(value, handler.forget)
+        finally:
+            followers = self.context._end()
+        return completed(value, followers, handler.forget)
 
 
-def completed(value: Any, forget: bool) -> pb.Result:
-    """The job is done. If the result cannot be stored, the attempt has failed instead."""
+def completed(value: Any, followers: list[pb.NewJob], forget: bool) -> pb.Result:
+    """The job is done. If its result or its followers cannot be stored, the attempt has failed instead."""
+    if isinstance(value, Complete):
+        value, followers = value.result, followers + value._followers
+    if followers:
+        try:
+            check_followers(followers)
+        except ValueError as error:
+            return failed(str(error))
     if value is None:
-        return pb.Result(complete=pb.Complete(forget=forget))
+        return pb.Result(complete=pb.Complete(forget=forget, then=followers))
     try:
         result = to_json(value)
     except Exception as error:
@@ -109,7 +119,7 @@ def completed(value: Any, forget: bool) -> pb.Result:
         return failed(
             f"the result has {size} bytes, the limit is {RESULT_BYTES_MAX}: store it elsewhere and return a reference"
         )
-    return pb.Result(complete=pb.Complete(result=result, forget=forget))
+    return pb.Result(complete=pb.Complete(result=result, forget=forget, then=followers))
 
 
 def failed(

@@ -1,4 +1,4 @@
-"""The context of a handler: the job it runs, its progress, and requests to cancel it."""
+"""The context of a handler: the job it runs, its progress, its followers, and requests to cancel it."""
 
 import asyncio
 import json
@@ -6,7 +6,9 @@ import math
 from typing import Any
 
 from ._proto import pitwheel_pb2 as pb
+from .followers import add_followers
 from .json_text import plain_text
+from .new_job import NewJob
 
 # A note is one line of text. The server cuts at the same length.
 NOTE_CHARS_MAX = 500
@@ -16,6 +18,8 @@ class Context:
     """One attempt of one job. Every handler receives it as its second argument."""
 
     __slots__ = (
+        "_followers",
+        "_has_ended",
         "_metadata",
         "_progress",
         "attempt",
@@ -49,6 +53,8 @@ class Context:
         self.cancelled = asyncio.Event()
         self._metadata: str | None = assignment.metadata if assignment.HasField("metadata") else None
         self._progress: pb.Progress | None = None
+        self._followers: list[pb.NewJob] = []
+        self._has_ended = False
 
     @property
     def metadata(self) -> Any:
@@ -62,6 +68,28 @@ class Context:
         """
         fraction = min(max(fraction, 0.0), 1.0) if math.isfinite(fraction) else 0.0
         self._progress = pb.Progress(fraction=fraction, note=plain_text(note, NOTE_CHARS_MAX))
+
+    def then(self, *jobs: NewJob) -> None:
+        """Adds followers: jobs that are enqueued when this job completes.
+
+        They are written by the same statement that completes the job. If the claim is lost, none of them exists. If the
+        handler raises (`Snooze`, `Retry`, `Bury` or any other exception), exceeds its timeout or is released, none of them
+        is enqueued; the next attempt starts without followers.
+
+        A key works as in `Client.enqueue`: if a live job with the same kind and key exists, that job is kept and nothing is
+        added. At most 100 followers. Raises `TypeError` or `ValueError` for an invalid job or too many; then none of `jobs`
+        is added. Call it from the handler, or from a thread that the handler waits for.
+        """
+        if self._has_ended:
+            raise RuntimeError(
+                f"the attempt of job `{self.id}` has ended: call `then` before the handler returns"
+            )
+        add_followers(self._followers, jobs)
+
+    def _end(self) -> list[pb.NewJob]:
+        """Returns the followers. `then` raises from now on, because further followers would not be sent."""
+        self._has_ended = True
+        return self._followers
 
     def _take_progress(self) -> pb.Progress | None:
         # Checked first: an unconditional swap could drop a value that another thread sets between read and write.

@@ -37,6 +37,9 @@ class NewJob:
 
 
 def to_proto(job: NewJob) -> pb.NewJob:
+    """Raises `TypeError` or `ValueError` for a job that is invalid in itself. The server checks the rest."""
+    if not isinstance(job, NewJob):
+        raise TypeError(f"`{job!r:.80}` is not a job: give a `NewJob`")
     if job.run_at is not None and job.delay is not None:
         raise ValueError("`run_at` and `delay` are both given: give one of them")
     return pb.NewJob(

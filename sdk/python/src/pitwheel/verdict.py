@@ -1,15 +1,42 @@
-"""Exceptions that a handler raises to snooze, retry or bury its job."""
+"""What a handler returns to complete its job with followers, or raises to snooze, retry or bury it."""
 
 from datetime import timedelta
+from typing import Any
 
+from ._proto import pitwheel_pb2 as pb
+from .followers import add_followers
+from .new_job import NewJob
 from .span import Span, to_timedelta
 
 # The server refuses longer time spans.
 SPAN_MAX = timedelta(days=100 * 365)
 
 
+class Complete:
+    """Completes the job, with a result and with followers. A handler returns it.
+
+    ```python
+    return Complete({"pages": 3}).then(NewJob(kind="index", payload={"document": 7}))
+    ```
+
+    A handler without followers can return the result itself.
+    """
+
+    __slots__ = ("_followers", "result")
+
+    def __init__(self, result: Any = None) -> None:
+        """`result`: any JSON value, stored with the job. `None`: no result."""
+        self.result = result
+        self._followers: list[pb.NewJob] = []
+
+    def then(self, *jobs: NewJob) -> "Complete":
+        """Adds followers, like `Context.then`, and returns this object. Those of the context come first."""
+        add_followers(self._followers, jobs)
+        return self
+
+
 class Verdict(Exception):
-    """The base class of `Snooze`, `Retry` and `Bury`."""
+    """The base class of `Snooze`, `Retry` and `Bury`. None of them enqueues the followers of `Context.then`."""
 
 
 class Snooze(Verdict):

@@ -96,9 +96,9 @@ class Worker:
     ) -> Callable[[HandlerFunction], HandlerFunction]:
         """Registers the decorated `async def handler(payload, context)` for jobs of this kind.
 
-        The returned value is stored as the job's result; `None` means no result. An exception fails the attempt. Jobs of
-        kinds without a handler stay in the queue. With `history="failures_only"`, a completed job without a result leaves
-        no history.
+        The returned value is stored as the job's result; `None` means no result. To enqueue followers with the completion,
+        call `context.then`, or return `Complete`. An exception fails the attempt. Jobs of kinds without a handler stay in
+        the queue. With `history="failures_only"`, a completed job without a result leaves no history.
         """
 
         def add(function: HandlerFunction) -> HandlerFunction:
