@@ -1,4 +1,4 @@
-//! What tests need: a database each, factories, and the interleaving explorer.
+//! What tests need: a database each, factories, and the interleaving explorer. A dev-dependency, never a dependency.
 //!
 //! ```no_run
 //! # use pitwheel::Settled;
@@ -17,16 +17,14 @@
 //! # }
 //! ```
 
-mod db;
+mod database;
 mod explore;
-mod job;
-mod perform;
-mod report;
-mod server;
-mod stage;
+mod job_factory;
+mod postgres;
+mod test_db;
 
-pub use db::TestDb;
-pub use explore::{Explorer, Session};
-pub use job::JobFactory;
-pub use report::{Explored, Run};
-pub use stage::Stage;
+pub use database::Database;
+pub use explore::{Connection, Explored, Explorer, Run, Session};
+pub use job_factory::JobFactory;
+pub use postgres::{connect, is_listening};
+pub use test_db::TestDb;
