@@ -13,7 +13,8 @@ use pitwheel_testkit::{ChildProcess, Nap, TestDb, connect, start_worker, wait_un
 use serde::{Deserialize, Serialize};
 use tokio_postgres::Client;
 
-/// Short, so that the tests are short; every interval that depends on the lease is the same share of it as with 30 seconds.
+/// Short, so that the tests are short; every interval that depends on the lease is the same share of it as with 30
+/// seconds.
 const LEASE: Duration = Duration::from_millis(1500);
 const WORKER_URL: &str = "PITWHEEL_FAULT_WORKER";
 

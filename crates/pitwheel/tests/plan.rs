@@ -119,8 +119,8 @@ async fn ten_jobs_are_claimed_by_the_index() -> Result<()> {
     Ok(())
 }
 
-/// How many pages a claim of 100 touches. Only once per database: a claim that was rolled back leaves dead versions of its
-/// rows, and what the next claim touches depends on whether they were pruned in between.
+/// How many pages a claim of 100 touches. Only once per database: a claim that was rolled back leaves dead versions of
+/// its rows, and what the next claim touches depends on whether they were pruned in between.
 async fn pages_touched(client: &Client) -> Result<i64> {
     let plan = plan(client, &CLAIM, MODES[0], "analyze, buffers").await?;
     ensure!(plan["Actual Rows"] == 100, "the claim took {}", plan["Actual Rows"]);
@@ -130,8 +130,8 @@ async fn pages_touched(client: &Client) -> Result<i64> {
 
 #[tokio::test]
 async fn a_million_waiting_jobs_change_neither_plan_nor_pages_touched() -> Result<()> {
-    /// An index of a million entries is one page deeper than one of 20,000; each priority descends once and may cross to a
-    /// neighbouring page.
+    /// An index of a million entries is one page deeper than one of 20,000; each priority descends once and may cross
+    /// to a neighbouring page.
     const DEEPER: i64 = 2 * 19;
     let small = TestDb::new().await?;
     let few = without_autovacuum(&small).await?;

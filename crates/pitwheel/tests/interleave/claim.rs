@@ -4,16 +4,18 @@ use anyhow::Result;
 use pitwheel_testkit::{Connection, Explorer, Run, Session, TestDb};
 use tokio_postgres::types::Type;
 
-use crate::sessions::{cancels, claims, claims_for_workers, sweep, sweeps, sweeps_by_statement};
+use crate::sessions::{
+    cancels, claims, claims_for_workers, claims_what_was_read, sweep, sweeps, sweeps_by_statement,
+};
 
 /// A claim as it is often written: read the due jobs, then update what was read.
-fn look_then_take(name: &'static str, worker: i64) -> Session {
-    let look = "create temp table if not exists seen (id bigint); delete from seen; insert into seen
+fn read_then_claim(name: &'static str, worker: i64) -> Session {
+    let read = "create temp table if not exists seen (id bigint); delete from seen; insert into seen
         select id from pitwheel.job where holder is null and run_at <= now() order by run_at, id limit 1";
     let take = format!(
         "update pitwheel.job set holder = {worker}, fence = fence + 1 where id in (select id from seen) returning id"
     );
-    Session::new(name).sql("begin").sql_as("look", look).sql_as("claim", take).sql("commit")
+    Session::new(name).sql("begin").sql_as("read", read).sql_as("claim", take).sql("commit")
 }
 
 /// A claim whose subquery locks nothing: if it waits for a row that another claim took, it takes the row again.
@@ -56,12 +58,12 @@ async fn two_claims_never_take_one_job() -> Result<()> {
         .never(both)
         .sometimes(|run| run.end() == "1 running by 1 | 2 running by 2 | 3 running by 2");
 
-    let looked = start("claim × claim, look then take")
-        .session(look_then_take("a", 1))
-        .session(look_then_take("b", 2))
+    let read_first = start("claim × claim, read then claim")
+        .session(read_then_claim("a", 1))
+        .session(read_then_claim("b", 2))
         .explore()
         .await?;
-    looked.sometimes(both);
+    read_first.sometimes(both);
     let unlocked = start("claim × claim, no row lock")
         .session(take_without_lock("a", 1))
         .session(take_without_lock("b", 2))
@@ -186,13 +188,11 @@ async fn a_claim_that_begins_after_a_pause_takes_nothing() -> Result<()> {
     for_workers.sometimes(|run| run.output("a.claim") == "1");
 
     // Reads the pause in an earlier statement, and claims by what that statement returned.
-    let look = "create temp table if not exists seen (id bigint); delete from seen; insert into seen
-        select id from pitwheel.job where holder is null
+    let read = "select id from pitwheel.job where holder is null
             and not exists (select from pitwheel.queue where name = 'default' and paused_at is not null)";
-    let take = "update pitwheel.job set holder = 1 where id in (select id from seen) and holder is null returning id";
     start("pause × claim, pause read before")
         .session(pauses())
-        .session(Session::new("a").sql("begin").sql_as("look", look).sql_as("claim", take).sql("commit"))
+        .session(claims_what_was_read("a", read))
         .explore()
         .await?
         .sometimes(claimed_after_pause);

@@ -4,7 +4,7 @@ use anyhow::Result;
 use pitwheel_testkit::{Connection, Explorer, Run, Session, TestDb};
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::sessions::{claims, claims_for_workers};
+use crate::sessions::{claims, claims_for_workers, claims_what_was_read};
 
 /// Changes job 1 with this statement; the output is `1` if it did.
 fn changes(name: &'static str, label: &'static str, sql: &'static str) -> Session {
@@ -70,12 +70,12 @@ async fn a_job_is_either_deleted_or_claimed() -> Result<()> {
         .await?
         .never(both);
 
-    let look = "select id from pitwheel.job where id = 1 and holder is null";
+    let read = "select id from pitwheel.job where id = 1 and holder is null";
     start("delete × claim, holder read before")
         .session(
             Session::new("d")
                 .sql("begin")
-                .sql_as("look", look)
+                .sql_as("read", read)
                 .sql_as("delete", "delete from pitwheel.job where id = 1 returning id")
                 .sql("commit"),
         )
@@ -167,7 +167,7 @@ async fn a_job_retried_and_deleted_at_once_is_in_one_table_or_none() -> Result<(
             Session::new("a")
                 .sql("begin")
                 .sql_as("retry", copy)
-                .sql_as("forget", "delete from pitwheel.job_history where id = 1")
+                .sql_as("remove", "delete from pitwheel.job_history where id = 1")
                 .sql("commit"),
         )
         .session(deletes())
@@ -198,12 +198,10 @@ async fn a_claim_that_begins_after_its_worker_was_quieted_takes_nothing() -> Res
         right.sometimes(|run| run.output("a.claim") == "1");
     }
 
-    let look = "create temp table if not exists seen (id bigint); delete from seen; insert into seen
-        select 1 where exists (select from pitwheel.worker where id = 1 and quiet_at is null)";
-    let take = "update pitwheel.job set holder = 1 where id in (select id from seen) and holder is null returning id";
+    let read = "select 1 where exists (select from pitwheel.worker where id = 1 and quiet_at is null)";
     start("quiet × claim, state read before")
         .session(quiets())
-        .session(Session::new("a").sql("begin").sql_as("look", look).sql_as("claim", take).sql("commit"))
+        .session(claims_what_was_read("a", read))
         .explore()
         .await?
         .sometimes(claimed_when_quiet);

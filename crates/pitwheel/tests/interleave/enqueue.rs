@@ -19,11 +19,11 @@ fn calls_enqueue(name: &'static str) -> Session {
 }
 
 /// An enqueue as it is often written: read the jobs with the key, insert unless there is one.
-fn looks_then_inserts(name: &'static str) -> Session {
+fn reads_then_inserts(name: &'static str) -> Session {
     Session::new(name)
         .sql("begin")
         .sql_as(
-            "look",
+            "read",
             "create temp table if not exists seen (id bigint); delete from seen;
             insert into seen select id from pitwheel.job where kind = 'test' and key = 'key 1'",
         )
@@ -71,9 +71,9 @@ async fn two_enqueues_with_one_key_create_one_job() -> Result<()> {
         .explore()
         .await?
         .never(wrong);
-    start("enqueue × enqueue, look then insert")
-        .session(looks_then_inserts("a").sql("commit"))
-        .session(looks_then_inserts("b").sql("commit"))
+    start("enqueue × enqueue, read then insert")
+        .session(reads_then_inserts("a").sql("commit"))
+        .session(reads_then_inserts("b").sql("commit"))
         .explore()
         .await?
         .sometimes(wrong);
@@ -135,9 +135,9 @@ async fn an_enqueue_while_the_live_job_completes_returns_that_job_or_a_new_one()
         .explore()
         .await?
         .never(wrong);
-    start("enqueue × complete, look then insert")
+    start("enqueue × complete, read then insert")
         .session(completes())
-        .session(looks_then_inserts("b").sql("commit"))
+        .session(reads_then_inserts("b").sql("commit"))
         .explore()
         .await?
         .sometimes(wrong);

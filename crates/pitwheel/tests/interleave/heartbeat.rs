@@ -6,8 +6,8 @@ use pitwheel_testkit::{Connection, Explorer, Run, Session, TestDb};
 
 use crate::sessions::{cancels, sweep, sweeps, sweeps_by_statement};
 
-/// The two ways the planner finds many workers by id: by an index scan, in the order of their ids; or by a bitmap scan, in
-/// the order of their rows in the table. It prefers the second until the table is analyzed.
+/// The two ways the planner finds many workers by id: by an index scan, in the order of their ids; or by a bitmap scan,
+/// in the order of their rows in the table. It prefers the second until the table is analyzed.
 const BY_INDEX: &str = "set local enable_seqscan = off; set local enable_bitmapscan = off";
 const BY_PAGE: &str = "set local enable_seqscan = off; set local enable_indexscan = off";
 

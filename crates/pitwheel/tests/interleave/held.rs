@@ -129,8 +129,8 @@ async fn a_hold_deleted_as_empty_is_no_longer_needed() -> Result<()> {
     Ok(())
 }
 
-/// What a node does when a worker reports the end of a stream from which it runs nothing: releases what was in transit, then
-/// retires the stream's worker.
+/// What a node does when a worker reports the end of a stream from which it runs nothing: releases what was in transit,
+/// then retires the stream's worker.
 fn ends_stream() -> Session {
     Session::new("e")
         .step("held", async |connection: &mut Connection| {

@@ -22,6 +22,15 @@ pub(crate) fn claims_for_workers(name: &'static str, slots_by_worker: &'static [
     })
 }
 
+/// A broken twin of a claim: reads in one statement which jobs to claim, and claims them for worker 1 in another.
+pub(crate) fn claims_what_was_read(name: &'static str, read: &str) -> Session {
+    let read = format!(
+        "create temp table if not exists seen (id bigint); delete from seen; insert into seen {read}"
+    );
+    let claim = "update pitwheel.job set holder = 1 where id in (select id from seen) and holder is null returning id";
+    Session::new(name).sql("begin").sql_as("read", read).sql_as("claim", claim).sql("commit")
+}
+
 /// A step that sweeps; its output is how many jobs were given back or buried.
 pub(crate) async fn sweep(connection: &mut Connection) -> Result<String> {
     connection.sweep().await
