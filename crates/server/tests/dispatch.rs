@@ -134,7 +134,8 @@ async fn results_may_be_reported_to_another_node() -> Result<()> {
     db.pitwheel().enqueue_many((0..6).map(work)).await?;
     let mut stream = node.stream(2).await?;
     let mut elsewhere = other.stream(1).await?;
-    // The other node's stream has one job. The rest comes to this stream, although nothing is ever reported to its node.
+    // The other node's stream has one job. The rest comes to this stream, although nothing is ever reported to its
+    // node.
     assert_eq!(elsewhere.jobs().await?.len(), 1);
     for _ in 0..2 {
         let mut jobs = stream.jobs().await?;
@@ -159,8 +160,8 @@ async fn jobs_in_transit_to_a_broken_stream_are_released() -> Result<()> {
         Ok(db.count("select count(*) from pitwheel.job where holder is not null").await? == 4)
     })
     .await?;
-    // The worker has read one message of the four jobs that were sent. The stream breaks, and the worker reports what it
-    // holds.
+    // The worker has read one message of the four jobs that were sent. The stream breaks, and the worker reports what
+    // it holds.
     let kept = stream.jobs().await?.remove(0);
     let (worker_id, mut client) = (stream.worker_id, stream.client.clone());
     drop(stream);

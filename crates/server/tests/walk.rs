@@ -179,8 +179,8 @@ async fn no_request_stops_the_server_or_loses_a_job() -> Result<()> {
     node.stop().await
 }
 
-/// The status for a body above the limit. Written by hand: the server responds before it has read the body and closes the connection, which a client library may
-/// report as a broken connection.
+/// The status for a body above the limit. Written by hand: the server responds before it has read the body and closes
+/// the connection, which a client library may report as a broken connection.
 async fn status_of_too_large_body(address: SocketAddr) -> Result<u16> {
     const SIZE: usize = 33 * 1024 * 1024;
     let mut stream = TcpStream::connect(address).await?;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Result;
 use pitwheel::{Context, NewJob, Worker};
-use pitwheel_testkit::{TestDb, Work, wait_until};
+use pitwheel_testkit::{RunningWorker, TestDb, Work, start_worker, wait_until, work};
 use tokio::sync::Semaphore;
 
 use crate::queries::HELD;
@@ -46,6 +46,19 @@ impl Gate {
             }
         };
         Worker::remote(url).queue("default", slots).handle(handler)
+    }
+
+    /// Starts such a worker and waits until it runs five jobs.
+    pub(crate) async fn start_with_five_jobs(
+        &self,
+        db: &TestDb,
+        url: &str,
+        slots: usize,
+    ) -> Result<RunningWorker> {
+        let running = start_worker(self.worker(url, slots));
+        db.pitwheel().enqueue_many((0..5).map(work)).await?;
+        wait_until("it runs five jobs", async || Ok(self.runs() == 5)).await?;
+        Ok(running)
     }
 
     /// Lets this many more runs pass.

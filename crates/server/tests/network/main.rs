@@ -1,6 +1,7 @@
 //! The network between workers and nodes fails: connections fall silent, break, or lose a response.
 //!
-//! Both ends notice a silent connection after at most 15 seconds (`KEEPALIVE`); the tests that wait for it take that long.
+//! Both ends notice a silent connection after at most 15 seconds (`KEEPALIVE`); the tests that wait for it take that
+//! long.
 
 mod gate;
 mod proxy;

@@ -104,8 +104,8 @@ async fn forward(
     }
 }
 
-/// Copies one direction of a connection until its source closes it or it is cut. The other end stays open: the caller decides
-/// when it closes.
+/// Copies one direction of a connection until its source closes it or it is cut. The other end stays open: the caller
+/// decides when it closes.
 async fn copy(
     mut from: OwnedReadHalf,
     to: &mut OwnedWriteHalf,

@@ -8,7 +8,7 @@ use pitwheel::State;
 use pitwheel_proto::v1;
 use pitwheel_proto::v1::result::Outcome;
 use pitwheel_proto::v1::worker_service_client::WorkerServiceClient;
-use pitwheel_testkit::{TestDb, start_worker, wait_until, work};
+use pitwheel_testkit::{TestDb, wait_until, work};
 
 use crate::gate::Gate;
 use crate::proxy::{Link, Proxy};
@@ -21,9 +21,7 @@ async fn a_job_whose_report_got_no_response_is_completed_once_and_not_run_again(
     let node = Node::start(db.pitwheel(), LEASE).await?;
     let proxy = Proxy::to(node.address).await?;
     let gate = Gate::open_for(0);
-    let running = start_worker(gate.worker(&proxy.url(), 5));
-    db.pitwheel().enqueue_many((0..5).map(work)).await?;
-    wait_until("it runs five jobs", async || Ok(gate.runs() == 5)).await?;
+    let running = gate.start_with_five_jobs(&db, &proxy.url(), 5).await?;
     proxy.set(Link::NoResponses);
     gate.let_pass(100);
     wait_until("all five are done", async || Ok(db.count(DONE).await? == 5)).await?;
@@ -32,7 +30,8 @@ async fn a_job_whose_report_got_no_response_is_completed_once_and_not_run_again(
     wait_until("the next job is done", async || Ok(db.count(DONE).await? == 6)).await?;
     let stats = running.stop().await?;
     assert_eq!((gate.runs(), stats.started), (6, 6));
-    // The worker cannot know whether the first report was written or another worker has the jobs: they may count as lost.
+    // The worker cannot know whether the first report was written or another worker has the jobs: they may count as
+    // lost.
     assert_eq!(stats.settled + stats.lost, 6, "{stats:?}");
     assert!(stats.settled >= 1, "{stats:?}");
     assert_eq!(db.count(SETTLED_TWICE).await?, 0);

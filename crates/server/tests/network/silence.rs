@@ -15,9 +15,7 @@ async fn the_jobs_of_a_worker_that_fell_silent_are_given_to_another_and_stay_wit
     let node = Node::start(db.pitwheel(), SHORT_LEASE).await?;
     let proxy = Proxy::to(node.address).await?;
     let (gate, other) = (Gate::open_for(0), Gate::open_for(0));
-    let silenced = start_worker(gate.worker(&proxy.url(), 50));
-    db.pitwheel().enqueue_many((0..5).map(work)).await?;
-    wait_until("it runs five jobs", async || Ok(gate.runs() == 5)).await?;
+    let silenced = gate.start_with_five_jobs(&db, &proxy.url(), 50).await?;
     proxy.set(Link::Silent);
     // For the node the stream is still open: it sends some more jobs, and others wait to be sent.
     enqueue_large_jobs(&db, 20).await?;
@@ -47,9 +45,7 @@ async fn a_worker_that_fell_silent_for_less_than_a_lease_loses_nothing() -> Resu
     let node = Node::start(db.pitwheel(), LEASE).await?;
     let proxy = Proxy::to(node.address).await?;
     let gate = Gate::open_for(0);
-    let running = start_worker(gate.worker(&proxy.url(), 20));
-    db.pitwheel().enqueue_many((0..5).map(work)).await?;
-    wait_until("it runs five jobs", async || Ok(gate.runs() == 5)).await?;
+    let running = gate.start_with_five_jobs(&db, &proxy.url(), 20).await?;
     proxy.set(Link::Silent);
     db.pitwheel().enqueue_many((5..10).map(work)).await?;
     wait_until("ten are claimed", async || Ok(db.count(HELD).await? == 10)).await?;
@@ -92,9 +88,7 @@ async fn a_worker_that_was_cut_off_continues_when_the_network_recovers() -> Resu
     let node = Node::start(db.pitwheel(), SHORT_LEASE).await?;
     let proxy = Proxy::to(node.address).await?;
     let (gate, open) = (Gate::open_for(0), Gate::open_for(100));
-    let cut_off = start_worker(gate.worker(&proxy.url(), 5));
-    db.pitwheel().enqueue_many((0..5).map(work)).await?;
-    wait_until("it runs five jobs", async || Ok(gate.runs() == 5)).await?;
+    let cut_off = gate.start_with_five_jobs(&db, &proxy.url(), 5).await?;
     proxy.set(Link::Silent);
     gate.let_pass(100);
     let second = start_worker(open.worker(&node.url(), 5));
