@@ -12,7 +12,8 @@ const END_WITH_OWNER: &str = include_str!("end_with_owner.sh");
 /// A child process. It is killed when this value is dropped, and when this process ends, however it ends.
 pub struct ChildProcess {
     child: Child,
-    /// When this pipe closes, the watcher kills the child. It is taken out of `child`, where `Child::wait` would close it.
+    /// When this pipe closes, the watcher kills the child. It is taken out of `child`, where `Child::wait` would close
+    /// it.
     watcher: ChildStdin,
 }
 

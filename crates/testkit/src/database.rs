@@ -59,8 +59,8 @@ impl Drop for Database {
                 Ok(())
             })
         };
-        // A thread of its own, because the test's runtime is busy dropping this. A test does not fail because its database
-        // could not be dropped.
+        // A thread of its own, because the test's runtime is busy dropping this. A test does not fail because its
+        // database could not be dropped.
         let _ = std::thread::spawn(drop_it).join();
     }
 }

@@ -1,5 +1,5 @@
-//! What the tests of all crates share: a database each, factories, workers and processes in the background, an HTTP client,
-//! and the interleaving explorer. A dev-dependency, never a dependency.
+//! What the tests of all crates share: a database each, factories, workers and processes in the background, an HTTP
+//! client, and the interleaving explorer. A dev-dependency, never a dependency.
 //!
 //! ```no_run
 //! # use pitwheel::Settled;

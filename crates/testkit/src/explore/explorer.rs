@@ -10,8 +10,8 @@ use crate::test_db::TestDb;
 
 /// More schedules than this take longer than a merge gate may: the sessions have too many steps.
 const SCHEDULES_MAX: usize = 2000;
-/// How often a schedule is tried that turns out not to be feasible again. A busy machine may delay a backend so long that
-/// a step counts as blocked although it is not.
+/// How often a schedule is tried that turns out not to be feasible again. A busy machine may delay a backend so long
+/// that a step counts as blocked although it is not.
 const TRIES_MAX: usize = 3;
 
 /// Empties the engine's tables. Deletes, because a truncate of all partitions costs more than a schedule.
@@ -113,8 +113,8 @@ impl<'a> Explorer<'a> {
         self
     }
 
-    /// Adds a call to make after all sessions have ended and before the end is described. The text it returns is part of
-    /// the run.
+    /// Adds a call to make after all sessions have ended and before the end is described. The text it returns is part
+    /// of the run.
     pub fn afterwards<F>(mut self, label: &'static str, call: F) -> Explorer<'a>
     where
         F: AsyncFn(&mut Connection) -> Result<String> + 'static,

@@ -58,8 +58,8 @@ impl<'a> Scheduler<'a> {
         Ok(Scheduler { sessions, connections, pids, progress: RefCell::default(), changed: Notify::new() })
     }
 
-    /// Runs the sessions in the order of the prefix, then always the first session that is ready. `None`: a session of the
-    /// prefix was not ready in its turn.
+    /// Runs the sessions in the order of the prefix, then always the first session that is ready. `None`: a session of
+    /// the prefix was not ready in its turn.
     pub(crate) async fn run(&mut self, monitor: &Client, prefix: &[usize]) -> Result<Option<Vec<Turn>>> {
         let mut connections = std::mem::take(&mut self.connections);
         let turns = self.run_on(&mut connections, monitor, prefix).await?;
@@ -103,7 +103,8 @@ impl<'a> Scheduler<'a> {
             let failed = result.is_err();
             let output = result.unwrap_or_else(|error| format!("error: {}", reason(&error)));
             if failed {
-                // As a caller does: roll back and give up. A connection that cannot even do that shows in the next step.
+                // As a caller does: roll back and give up. A connection that cannot even do that shows in the next
+                // step.
                 let _ = connection.client.batch_execute("rollback").await;
             }
             let progress = &mut self.progress.borrow_mut()[session];
