@@ -105,7 +105,7 @@ async fn invalid_results_are_refused_and_the_job_still_runs() -> Result<()> {
         v1::Result { claim: None, outcome: Some(Reply::Release(v1::Release {})) },
         outcome(Reply::Snooze(v1::Snooze { delay: None })),
         outcome(Reply::Snooze(v1::Snooze { delay: Some(prost_types::Duration { seconds: -5, nanos: 0 }) })),
-        outcome(Reply::Complete(v1::Complete { result: Some("not json".into()), forget: false })),
+        outcome(Reply::Complete(v1::Complete { result: Some("not json".into()), ..v1::Complete::default() })),
         outcome(Reply::Fail(v1::Fail {
             retry_after: Some(prost_types::Duration { seconds: i64::MAX, nanos: 0 }),
             ..v1::Fail::default()

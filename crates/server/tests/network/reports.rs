@@ -135,7 +135,7 @@ async fn of_two_reports_for_one_job_the_later_claim_is_written_and_the_earlier_i
         assert_eq!(stream.report(&first, release).await?, v1::Written::Yes);
         let second = stream.jobs().await?.remove(0);
         assert_eq!(first.job_id, second.job_id);
-        let kept = v1::Complete { result: Some("1".into()), forget: false };
+        let kept = v1::Complete { result: Some("1".into()), ..v1::Complete::default() };
         let complete = |job| result(job, Outcome::Complete(kept.clone()));
         let mut results = vec![complete(&first), complete(&second)];
         results.rotate_left(late);
