@@ -1,15 +1,15 @@
-//! An installed Postgres is found, and a missing one is asked for in one sentence.
-
-mod support;
+//! An installed Postgres is found. If there is none, one sentence tells what to install.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use pitwheel_devdb::{Error, Options, Programs, Server};
-use support::{Result, Scratch};
+use pitwheel_testkit::ScratchFolder;
 
-/// A folder with a Postgres that says it is `version`.
+type Result<T = (), E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
+
+/// A folder with programs that print `version` as the version of Postgres.
 fn install(folder: &Path, version: &str) -> Result<PathBuf> {
     fs::create_dir_all(folder)?;
     for program in ["initdb", "pg_ctl", "postgres"] {
@@ -21,7 +21,7 @@ fn install(folder: &Path, version: &str) -> Result<PathBuf> {
 }
 
 #[test]
-fn a_missing_postgres_is_asked_for_in_one_sentence() {
+fn a_missing_postgres_is_reported_with_what_to_install() {
     let found = Programs::find_in(&[PathBuf::from("/nowhere"), PathBuf::from("/etc")]);
 
     let message = found.err().map(|error| error.to_string()).unwrap_or_default();
@@ -33,10 +33,10 @@ fn a_missing_postgres_is_asked_for_in_one_sentence() {
 }
 
 #[test]
-fn an_old_postgres_is_passed_over_and_named() -> Result {
-    let scratch = Scratch::new();
-    let old = install(&scratch.0.join("old"), "14.9")?;
-    let new = install(&scratch.0.join("new"), "17.2 (Debian 17.2-1)")?;
+fn a_postgres_that_is_too_old_is_skipped_and_reported() -> Result {
+    let scratch = ScratchFolder::missing();
+    let old = install(&scratch.path().join("old"), "14.9")?;
+    let new = install(&scratch.path().join("new"), "17.2 (Debian 17.2-1)")?;
 
     let message = Programs::find_in(std::slice::from_ref(&old)).err().map(|error| error.to_string());
     assert!(message.is_some_and(|message| message.contains(&format!("(only 14 in `{}`)", old.display()))));
@@ -47,9 +47,9 @@ fn an_old_postgres_is_passed_over_and_named() -> Result {
 }
 
 #[test]
-fn half_an_installation_is_passed_over() -> Result {
-    let scratch = Scratch::new();
-    let folder = install(&scratch.0.join("client"), "17.2")?;
+fn an_incomplete_installation_is_skipped() -> Result {
+    let scratch = ScratchFolder::missing();
+    let folder = install(&scratch.path().join("client"), "17.2")?;
     fs::remove_file(folder.join("initdb"))?;
 
     assert!(matches!(Programs::find_in(&[folder]), Err(Error::NotFound { seen: None })));
@@ -57,21 +57,21 @@ fn half_an_installation_is_passed_over() -> Result {
 }
 
 #[test]
-fn data_of_a_postgres_that_is_gone_are_left_alone() -> Result {
-    let scratch = Scratch::new();
-    fs::create_dir_all(scratch.0.join("data"))?;
-    fs::write(scratch.0.join("data/PG_VERSION"), "9999\n")?;
+fn data_of_a_missing_postgres_version_is_not_touched() -> Result {
+    let scratch = ScratchFolder::missing();
+    fs::create_dir_all(scratch.path().join("data"))?;
+    fs::write(scratch.path().join("data/PG_VERSION"), "9999\n")?;
 
-    let error = Server::start(Options::kept(&scratch.0)).err();
+    let error = Server::start(Options::kept(scratch.path())).err();
     assert!(matches!(error, Some(Error::OtherMajor { major: 9999, .. })));
     Ok(())
 }
 
 #[test]
-fn links_are_followed_to_where_all_programs_are() -> Result {
-    let scratch = Scratch::new();
-    let real = fs::canonicalize(install(&scratch.0.join("real"), "16.1")?)?;
-    let links = scratch.0.join("links");
+fn links_are_followed_to_the_folder_of_all_programs() -> Result {
+    let scratch = ScratchFolder::missing();
+    let real = fs::canonicalize(install(&scratch.path().join("real"), "16.1")?)?;
+    let links = scratch.path().join("links");
     fs::create_dir(&links)?;
     for program in ["initdb", "pg_ctl", "postgres"] {
         std::os::unix::fs::symlink(real.join(program), links.join(program))?;

@@ -1,4 +1,4 @@
-//! What the documents say is what the code does.
+//! The documents agree with the code.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ fn document(name: &str) -> Result<String> {
 }
 
 #[test]
-fn every_error_code_has_its_section() -> Result<()> {
+fn every_error_code_has_a_section() -> Result<()> {
     let errors = [
         Error::Url(String::new()),
         Error::Database(DatabaseError::Unreachable(String::new())),
@@ -25,13 +25,13 @@ fn every_error_code_has_its_section() -> Result<()> {
     let text = document("docs/errors.md")?;
     let sections: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("## ")).collect();
     let codes: Vec<&str> = errors.iter().map(Error::code).collect();
-    // Behind them come those of the server.
+    // The codes of the server follow.
     assert_eq!(sections[..codes.len()], codes);
     Ok(())
 }
 
 #[test]
-fn the_program_of_the_readme_is_the_example_that_is_built() -> Result<()> {
+fn the_program_in_the_readme_is_the_example_that_is_built() -> Result<()> {
     let example = document("crates/pitwheel/examples/greet.rs")?;
     let (_, program) = example.split_once("\n\n").context("the example has no doc line")?;
     assert!(document("README.md")?.contains(program), "README.md and examples/greet.rs differ");

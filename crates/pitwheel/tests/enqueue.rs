@@ -1,13 +1,10 @@
-//! A job whose enqueue was acknowledged is there, once, as it was given; what cannot be kept is refused whole.
-
-mod support;
+//! A job whose enqueue was acknowledged exists once and as it was given. If one job is refused, so is its whole batch.
 
 use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 use pitwheel::{Error, NewJob, State};
-use pitwheel_testkit::TestDb;
-use support::Work;
+use pitwheel_testkit::{TestDb, Work};
 
 #[tokio::test]
 async fn thousands_are_enqueued_in_the_order_given() -> Result<()> {
@@ -51,7 +48,7 @@ async fn every_option_is_kept() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_key_gives_back_the_live_job_and_is_free_again_when_it_ended() -> Result<()> {
+async fn a_key_returns_the_live_job_and_is_free_again_after_its_end() -> Result<()> {
     let db = TestDb::new().await?;
     let keyed = || NewJob::of(&Work { n: 1 }).key("one");
     let first = db.pitwheel().enqueue(keyed()).await?;
@@ -67,7 +64,7 @@ async fn a_key_gives_back_the_live_job_and_is_free_again_when_it_ended() -> Resu
 }
 
 #[tokio::test]
-async fn a_key_twice_in_one_batch_is_one_job() -> Result<()> {
+async fn a_key_given_twice_in_one_batch_is_one_job() -> Result<()> {
     let db = TestDb::new().await?;
     let jobs = ["a", "b", "a", "c", "a"].map(|key| NewJob::of(&Work { n: 1 }).key(key));
     let enqueued = db.pitwheel().enqueue_many(jobs).await?;
@@ -80,7 +77,7 @@ async fn a_key_twice_in_one_batch_is_one_job() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_time_in_the_past_is_now() -> Result<()> {
+async fn a_run_at_in_the_past_means_now() -> Result<()> {
     let db = TestDb::new().await?;
     let id = db.pitwheel().enqueue(NewJob::of(&Work { n: 1 }).run_at(SystemTime::UNIX_EPOCH)).await?.id;
     let by_sql = db.count("select pitwheel.enqueue('work', run_at => '1999-01-01')").await?;
@@ -114,7 +111,7 @@ async fn bad_input_is_refused_and_nothing_of_its_batch_is_enqueued() -> Result<(
     ];
     for (job, words) in bad {
         let error = db.pitwheel().enqueue_many([good.clone(), job]).await.unwrap_err();
-        assert!(error.to_string().contains(words), "`{error}` should say `{words}`");
+        assert!(error.to_string().contains(words), "`{error}` should contain `{words}`");
         assert!(matches!(error, Error::Invalid(_) | Error::Payload { .. }));
     }
     assert_eq!(db.count("select count(*) from pitwheel.job").await?, 0);
@@ -122,7 +119,7 @@ async fn bad_input_is_refused_and_nothing_of_its_batch_is_enqueued() -> Result<(
 }
 
 #[tokio::test]
-async fn library_and_sql_function_judge_payloads_alike() -> Result<()> {
+async fn library_and_sql_function_accept_the_same_payloads() -> Result<()> {
     let db = TestDb::new().await?;
     let deep = |levels| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
     let cases = [
@@ -140,7 +137,7 @@ async fn library_and_sql_function_judge_payloads_alike() -> Result<()> {
         ("[1.5e-1000]".to_owned(), false),
         (r#"["1e99999 [[[[ \" [[["]"#.to_owned(), true),
     ];
-    for (payload, fine) in cases {
+    for (payload, accepted) in cases {
         let library = db.pitwheel().enqueue(NewJob::raw("work", payload.clone())).await;
         let sql = db
             .client()
@@ -148,8 +145,8 @@ async fn library_and_sql_function_judge_payloads_alike() -> Result<()> {
             .query_one("select pitwheel.enqueue('work', $1::text::json)", &[&payload])
             .await;
         let shown: String = payload.chars().take(60).collect();
-        assert_eq!(library.is_ok(), fine, "library on {shown}: {library:?}");
-        assert_eq!(sql.is_ok(), fine, "SQL on {shown}: {sql:?}");
+        assert_eq!(library.is_ok(), accepted, "library on {shown}: {library:?}");
+        assert_eq!(sql.is_ok(), accepted, "SQL on {shown}: {sql:?}");
     }
     Ok(())
 }
@@ -189,7 +186,7 @@ async fn the_sql_function_enqueues_in_the_callers_transaction() -> Result<()> {
 
 #[cfg(feature = "tokio-postgres")]
 #[tokio::test]
-async fn a_tokio_postgres_transaction_carries_its_jobs() -> Result<()> {
+async fn jobs_enqueued_in_a_tokio_postgres_transaction_commit_with_it() -> Result<()> {
     use pitwheel::transaction::tokio_postgres::enqueue;
     let db = TestDb::new().await?;
     let mut client = db.client().await?;
@@ -215,7 +212,7 @@ async fn a_tokio_postgres_transaction_carries_its_jobs() -> Result<()> {
 
 #[cfg(feature = "sqlx")]
 #[tokio::test]
-async fn an_sqlx_transaction_carries_its_jobs() -> Result<()> {
+async fn jobs_enqueued_in_an_sqlx_transaction_commit_with_it() -> Result<()> {
     use pitwheel::transaction::sqlx::enqueue;
     use sqlx::Connection;
     let db = TestDb::new().await?;

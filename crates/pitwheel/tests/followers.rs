@@ -1,16 +1,13 @@
 //! Jobs that follow from a completion exist if and only if it was written.
 #![cfg(all(feature = "sqlx", feature = "tokio-postgres"))]
 
-mod support;
-
 use std::time::Duration;
 
 use anyhow::Result;
 use pitwheel::engine::{Ending, Settlement, settle};
 use pitwheel::{Completion, Context, History, Job, NewJob, Settled, State, TraceContext, Verdict};
-use pitwheel_testkit::TestDb;
+use pitwheel_testkit::{TestDb, Work, start_worker, wait_until, worker};
 use serde::{Deserialize, Serialize};
-use support::{Work, start, until, worker};
 
 /// A job that follows; no handler of these tests takes it.
 #[derive(Serialize, Deserialize)]
@@ -41,8 +38,8 @@ async fn a_handler_says_what_follows_from_its_completion() -> Result<()> {
             .then(NewJob::of(&Next { n: 0 }).delay(Duration::from_secs(3600))))
     };
     let id = db.pitwheel().enqueue(&Work { n: 40 }).await?.id;
-    let running = start(worker(db.pitwheel()).handle(handler));
-    until("the job is done", async || Ok(db.state(id).await? == Some(State::Done))).await?;
+    let running = start_worker(worker(db.pitwheel()).handle(handler));
+    wait_until("the job is done", async || Ok(db.state(id).await? == Some(State::Done))).await?;
     running.stop().await?;
 
     assert_eq!(db.pitwheel().job(id).await?.result.as_deref(), Some("40"));
@@ -74,9 +71,9 @@ async fn only_a_completion_has_followers() -> Result<()> {
         }
     };
     db.pitwheel().enqueue_many((0..4).map(|n| NewJob::of(&Work { n }).max_attempts(1))).await?;
-    let running = start(worker(db.pitwheel()).handle(handler));
+    let running = start_worker(worker(db.pitwheel()).handle(handler));
     let settled = "select count(*) from pitwheel.job_history";
-    until("all had their attempt", async || {
+    wait_until("all had their attempt", async || {
         let waiting = "select count(*) from pitwheel.job where fence = 1 and holder is null";
         Ok(db.count(settled).await? == 3 && db.count(waiting).await? == 1)
     })
@@ -105,9 +102,9 @@ async fn a_follower_runs_without_waiting_for_a_poll_and_in_the_same_trace() -> R
     let job = NewJob::of(&Work { n: 5 });
     let job = trace.iter().fold(job, |job, trace| job.trace(trace));
     db.pitwheel().enqueue(job).await?;
-    let running = start(worker(db.pitwheel()).handle(handler));
+    let running = start_worker(worker(db.pitwheel()).handle(handler));
     let done = "select count(*) from pitwheel.job_history where state = 'done'";
-    until("the chain is done", async || Ok(db.count(done).await? == 6)).await?;
+    wait_until("the chain is done", async || Ok(db.count(done).await? == 6)).await?;
     assert_eq!(running.stop().await?.settled, 6);
     Ok(())
 }
@@ -197,9 +194,9 @@ async fn a_follower_that_cannot_be_enqueued_fails_the_attempt() -> Result<()> {
     };
     let jobs = (0..2).map(|n| NewJob::of(&Work { n }).max_attempts(1));
     let ids: Vec<i64> = db.pitwheel().enqueue_many(jobs).await?.iter().map(|job| job.id).collect();
-    let running = start(worker(db.pitwheel()).handle(handler));
+    let running = start_worker(worker(db.pitwheel()).handle(handler));
     for (id, problem) in ids.into_iter().zip(["kind `no name` is not a name", "101 jobs follow from one"]) {
-        until("the job is dead", async || Ok(db.state(id).await? == Some(State::Dead))).await?;
+        wait_until("the job is dead", async || Ok(db.state(id).await? == Some(State::Dead))).await?;
         let message = db.pitwheel().job(id).await?.errors[0]["message"].to_string();
         assert!(message.contains(problem), "{message}");
     }
@@ -235,9 +232,9 @@ async fn a_handler_completes_with_followers_in_its_own_transaction() -> Result<(
         }
     };
     db.pitwheel().enqueue_many((0..4).map(|n| NewJob::of(&Work { n }).max_attempts(1))).await?;
-    let running = start(worker(db.pitwheel()).handle(handler));
+    let running = start_worker(worker(db.pitwheel()).handle(handler));
     let finished = "select count(*) from pitwheel.job_history";
-    until("all are finished", async || Ok(db.count(finished).await? == 4)).await?;
+    wait_until("all are finished", async || Ok(db.count(finished).await? == 4)).await?;
     running.stop().await?;
     // Those of the transactions that were rolled back do not exist.
     assert_eq!(db.count(NEXT).await?, 2);

@@ -1,4 +1,4 @@
-//! What is finished is remembered for a time, and dropped whole.
+//! Finished jobs are kept for a time, then dropped a day at a time.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 const DAYS: &str = "select count(*) from pg_class where relname ~ '^job_history_[0-9]{8}$' and relkind = 'r'";
 
 #[tokio::test]
-async fn old_days_are_dropped_and_coming_ones_are_there() -> Result<()> {
+async fn old_partitions_are_dropped_and_those_of_the_coming_days_exist() -> Result<()> {
     let db = TestDb::new().await?;
     let client = db.client().await?;
     assert_eq!(db.count(DAYS).await?, 8, "today and the coming week");
@@ -28,7 +28,7 @@ async fn old_days_are_dropped_and_coming_ones_are_there() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_landed_outside_every_day_is_pruned_too() -> Result<()> {
+async fn jobs_in_the_default_partition_are_pruned_too() -> Result<()> {
     let db = TestDb::new().await?;
     let id = db.pitwheel().enqueue(NewJob::raw("test", "{}")).await?.id;
     db.pitwheel().cancel(id).await?;
@@ -41,7 +41,7 @@ async fn what_landed_outside_every_day_is_pruned_too() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_dead_job_lives_again_with_its_id_its_errors_and_its_fence() -> Result<()> {
+async fn a_retried_dead_job_keeps_its_id_its_errors_and_its_fence() -> Result<()> {
     let db = TestDb::new().await?;
     db.job().key("k").attempts(2, 3).insert().await?;
     let job = db.claim_one().await?;
@@ -61,7 +61,10 @@ async fn a_dead_job_lives_again_with_its_id_its_errors_and_its_fence() -> Result
     assert!(again.claim.fence > job.claim.fence);
     assert_eq!(db.pitwheel().job(job.claim.id).await?.errors[0]["message"], "no");
     assert_eq!(db.complete(&again).await?, pitwheel::Settled::Written);
-    assert!(matches!(db.pitwheel().retry(job.claim.id).await, Err(Error::NotFound(..))), "done is done");
+    assert!(
+        matches!(db.pitwheel().retry(job.claim.id).await, Err(Error::NotFound(..))),
+        "a done job cannot be retried"
+    );
     Ok(())
 }
 

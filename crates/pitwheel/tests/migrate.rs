@@ -1,11 +1,11 @@
-//! The schema is brought up once, however many nodes start; a build and a schema that do not fit say so.
+//! The schema is migrated once, however many nodes start. A build refuses a schema that does not fit it.
 
 use anyhow::Result;
 use pitwheel::{Error, Pitwheel};
 use pitwheel_testkit::TestDb;
 
 #[tokio::test]
-async fn ten_nodes_that_start_at_once_migrate_once() -> Result<()> {
+async fn ten_nodes_that_start_together_migrate_once() -> Result<()> {
     let db = TestDb::unmigrated().await?;
     let node = async || Pitwheel::connect(db.url()).await?.migrate().await;
     let nodes: [_; 10] = std::array::from_fn(|_| node());

@@ -1,4 +1,4 @@
-//! What people see and do, and that it is on record who did it.
+//! What operators see and change, and that every change is in the audit log.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,7 +7,7 @@ use pitwheel::{Change, Changed, Error, Filter, NewJob, Role, Settled, State, Wor
 use pitwheel_testkit::TestDb;
 
 #[tokio::test]
-async fn a_change_of_many_answers_for_each() -> Result<()> {
+async fn a_change_of_many_jobs_returns_an_outcome_for_each() -> Result<()> {
     let db = TestDb::new().await?;
     let running = db.job().insert().await?;
     let claimed = db.claim_one().await?;
@@ -36,16 +36,20 @@ async fn a_change_of_many_answers_for_each() -> Result<()> {
     assert_eq!(db.state(running).await?, None);
 
     let log = ada.audit(None, 0).await?;
-    let said: Vec<(&str, &str)> =
+    let entries: Vec<(&str, &str)> =
         log.iter().map(|entry| (entry.actor.as_str(), entry.action.as_str())).collect();
     let expected = ["job.delete", "job.reschedule", "job.reschedule", "job.retry", "job.cancel"];
-    assert_eq!(said, expected.map(|action| ("ada", action)), "what changed nothing is not in it");
+    assert_eq!(
+        entries,
+        expected.map(|action| ("ada", action)),
+        "a change without an effect is not in the log"
+    );
     assert_eq!(log[4].job_ids, Some(vec![running, waiting]));
     Ok(())
 }
 
 #[tokio::test]
-async fn jobs_that_match_are_changed_a_page_at_a_time() -> Result<()> {
+async fn jobs_that_match_a_filter_are_changed_a_page_at_a_time() -> Result<()> {
     let db = TestDb::new().await?;
     let jobs = (0..25).map(|n| NewJob::raw(if n % 5 == 0 { "rare" } else { "common" }, "{}"));
     db.pitwheel().enqueue_many(jobs).await?;
@@ -64,12 +68,12 @@ async fn jobs_that_match_are_changed_a_page_at_a_time() -> Result<()> {
     assert_eq!(db.count("select count(*) from pitwheel.job").await?, 5);
     let all = Filter::default();
     let refused = db.pitwheel().change_matching(&all, Change::Delete).await;
-    assert!(matches!(refused, Err(Error::Invalid(_))), "which state?");
+    assert!(matches!(refused, Err(Error::Invalid(_))), "the filter names no state");
     Ok(())
 }
 
 #[tokio::test]
-async fn a_retry_of_many_leaves_those_out_whose_key_is_taken() -> Result<()> {
+async fn a_retry_of_many_jobs_skips_those_whose_key_is_taken() -> Result<()> {
     let db = TestDb::new().await?;
     let enqueue = async |key: &str| db.pitwheel().enqueue(NewJob::raw("test", "{}").key(key)).await;
     let first = enqueue("a").await?.id;
@@ -80,12 +84,12 @@ async fn a_retry_of_many_leaves_those_out_whose_key_is_taken() -> Result<()> {
         db.pitwheel().change(&[first, other], Change::Retry).await?,
         [(first, Changed::KeyTaken), (other, Changed::Done)]
     );
-    assert_eq!(db.state(first).await?, Some(State::Cancelled), "it is not lost");
+    assert_eq!(db.state(first).await?, Some(State::Cancelled), "it is still in the history");
     Ok(())
 }
 
 #[tokio::test]
-async fn a_page_of_a_filter_that_matches_little_ends_and_says_where_to_go_on() -> Result<()> {
+async fn a_page_of_a_filter_that_matches_few_jobs_ends_and_returns_a_cursor() -> Result<()> {
     let db = TestDb::new().await?;
     let client = db.client().await?;
     client
@@ -110,7 +114,7 @@ async fn a_page_of_a_filter_that_matches_little_ends_and_says_where_to_go_on() -
 }
 
 #[tokio::test]
-async fn what_runs_is_listed_however_much_waits() -> Result<()> {
+async fn running_jobs_are_listed_however_many_wait() -> Result<()> {
     let db = TestDb::new().await?;
     let first = db.job().insert().await?;
     db.claim_one().await?;
@@ -122,7 +126,7 @@ async fn what_runs_is_listed_however_much_waits() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_quiet_worker_gets_nothing_until_it_is_resumed() -> Result<()> {
+async fn a_quiet_worker_claims_nothing_until_it_is_resumed() -> Result<()> {
     let db = TestDb::new().await?;
     let pitwheel = db.pitwheel();
     let worker = db.register().await?;
@@ -142,7 +146,7 @@ async fn a_quiet_worker_gets_nothing_until_it_is_resumed() -> Result<()> {
 }
 
 #[tokio::test]
-async fn pauses_are_on_record_once() -> Result<()> {
+async fn a_pause_is_in_the_audit_log_once() -> Result<()> {
     let db = TestDb::new().await?;
     let bob = db.pitwheel().acting_as("bob");
     bob.pause(Some("mail")).await?;
@@ -150,14 +154,14 @@ async fn pauses_are_on_record_once() -> Result<()> {
     assert!(bob.resume(Some("mail")).await?);
     assert!(!bob.resume(Some("mail")).await?);
     let log = bob.audit(None, 0).await?;
-    let said: Vec<&str> = log.iter().map(|entry| entry.action.as_str()).collect();
-    assert_eq!(said, ["queue.resume", "queue.pause"]);
+    let actions: Vec<&str> = log.iter().map(|entry| entry.action.as_str()).collect();
+    assert_eq!(actions, ["queue.resume", "queue.pause"]);
     assert_eq!(log[0].subject.as_deref(), Some("mail"));
     Ok(())
 }
 
 #[tokio::test]
-async fn a_token_is_known_by_its_hash_alone() -> Result<()> {
+async fn only_the_hash_of_a_token_is_stored() -> Result<()> {
     let db = TestDb::new().await?;
     let (token, secret) = db.pitwheel().create_token("ci", Role::Producer, None).await?;
     assert_eq!(db.pitwheel().tokens().await?, std::slice::from_ref(&token));

@@ -1,6 +1,4 @@
-//! Whatever a handler does ends in a recorded attempt, never in a dead worker.
-
-mod support;
+//! Whatever a handler does, its attempt is recorded and the worker keeps running.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,11 +6,10 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 use pitwheel::{Context, History, Job, JobDetail, NewJob, State, Verdict};
-use pitwheel_testkit::TestDb;
+use pitwheel_testkit::{TestDb, Work, start_worker, wait_until, worker};
 use serde::{Deserialize, Serialize};
-use support::{Work, start, until, worker};
 
-/// Runs one job with the handler until it has left the given state's company, and gives it back.
+/// Runs one job with the handler until it is as wanted; returns the job.
 async fn run_until<F, Fut, V>(
     db: &TestDb,
     job: NewJob,
@@ -25,8 +22,8 @@ where
     V: Into<Verdict>,
 {
     let id = db.pitwheel().enqueue(job).await?.id;
-    let running = start(worker(db.pitwheel()).handle(handler));
-    until("the job is as wanted", async || Ok(wanted(&db.pitwheel().job(id).await?))).await?;
+    let running = start_worker(worker(db.pitwheel()).handle(handler));
+    wait_until("the job is as wanted", async || Ok(wanted(&db.pitwheel().job(id).await?))).await?;
     let stats = running.stop().await?;
     assert_eq!(stats.lost, 0);
     Ok(db.pitwheel().job(id).await?)
@@ -59,12 +56,12 @@ async fn a_done_job_is_in_the_history() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_error_waits_for_its_next_attempt() -> Result<()> {
+async fn a_job_that_fails_waits_for_its_next_attempt() -> Result<()> {
     let db = TestDb::new().await?;
-    let handler = async |_: Work, _: Context| Err::<(), _>("no luck".to_owned());
+    let handler = async |_: Work, _: Context| Err::<(), _>("failed".to_owned());
     let job = run_until(&db, (&Work { n: 1 }).into(), handler, has_failed_once).await?;
     assert_eq!((job.summary.state, job.summary.attempt), (State::Waiting, 1));
-    assert_eq!(error(&job, 0), (1, "error".into(), "no luck".into()));
+    assert_eq!(error(&job, 0), (1, "error".into(), "failed".into()));
     Ok(())
 }
 
@@ -82,7 +79,7 @@ async fn a_job_out_of_attempts_is_dead_and_keeps_every_error() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_panic_is_an_attempt() -> Result<()> {
+async fn a_panic_is_a_failed_attempt() -> Result<()> {
     let db = TestDb::new().await?;
     async fn panics(work: Work, _: Context) -> Result<(), String> {
         assert_eq!(work.n, 2, "on purpose");
@@ -96,7 +93,7 @@ async fn a_panic_is_an_attempt() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_timeout_is_an_attempt() -> Result<()> {
+async fn a_timeout_is_a_failed_attempt() -> Result<()> {
     let db = TestDb::new().await?;
     let job = NewJob::of(&Work { n: 1 }).timeout(Duration::from_millis(20));
     let handler = async |_: Work, _: Context| {
@@ -109,7 +106,7 @@ async fn a_timeout_is_an_attempt() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_payload_that_does_not_fit_is_an_attempt() -> Result<()> {
+async fn a_payload_of_the_wrong_type_is_a_failed_attempt() -> Result<()> {
     let db = TestDb::new().await?;
     let job = NewJob::raw("work", r#"{"n":"one"}"#);
     let job = run_until(&db, job, async |_, _| Ok(()), has_failed_once).await?;
@@ -133,7 +130,7 @@ async fn a_snooze_costs_no_attempt() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_snoozed_job_waits_as_long_as_it_said() -> Result<()> {
+async fn a_snoozed_job_waits_for_the_given_time() -> Result<()> {
     let db = TestDb::new().await?;
     let handler = async |_: Work, _: Context| Ok(Verdict::Snooze(Duration::from_secs(3600)));
     let snoozed = |job: &JobDetail| job.fence == 1 && job.summary.state == State::Waiting;
@@ -167,37 +164,37 @@ async fn a_result_is_kept() -> Result<()> {
 }
 
 #[tokio::test]
-async fn hostile_words_are_recorded_and_hold_up_nobody() -> Result<()> {
+async fn hostile_messages_are_recorded_and_do_not_stop_other_jobs() -> Result<()> {
     let db = TestDb::new().await?;
-    let neighbour = db.pitwheel().enqueue(&Work { n: 2 }).await?.id;
+    let other = db.pitwheel().enqueue(&Work { n: 2 }).await?.id;
     let handler = async |work: Work, context: Context| {
         context.progress(f32::NAN, "nul \0 and more");
         if work.n == 2 { Ok(()) } else { Err(format!("\0 \u{FFFF} \" {}", "é".repeat(100_000))) }
     };
     let job = run_until(&db, (&Work { n: 1 }).into(), handler, has_failed_once).await?;
     assert!(error(&job, 0).2.chars().count() <= 4000);
-    assert_eq!(db.pitwheel().job(neighbour).await?.summary.state, State::Done);
+    assert_eq!(db.pitwheel().job(other).await?.summary.state, State::Done);
     Ok(())
 }
 
 #[derive(Serialize, Deserialize)]
-struct Quiet {
+struct FailuresOnly {
     fails: bool,
 }
 
-impl Job for Quiet {
-    const KIND: &'static str = "quiet";
+impl Job for FailuresOnly {
+    const KIND: &'static str = "failures_only";
     const MAX_ATTEMPTS: u32 = 1;
     const HISTORY: History = History::FailuresOnly;
 }
 
 #[tokio::test]
-async fn a_kind_may_remember_its_failures_only() -> Result<()> {
+async fn a_kind_can_keep_only_its_failures_in_the_history() -> Result<()> {
     let db = TestDb::new().await?;
-    db.pitwheel().enqueue_many([&Quiet { fails: false }, &Quiet { fails: true }]).await?;
-    let handler = async |job: Quiet, _: Context| if job.fails { Err("no") } else { Ok(()) };
-    let running = start(worker(db.pitwheel()).handle(handler));
-    until("both are finished", async || Ok(db.count("select count(*) from pitwheel.job").await? == 0))
+    db.pitwheel().enqueue_many([&FailuresOnly { fails: false }, &FailuresOnly { fails: true }]).await?;
+    let handler = async |job: FailuresOnly, _: Context| if job.fails { Err("no") } else { Ok(()) };
+    let running = start_worker(worker(db.pitwheel()).handle(handler));
+    wait_until("both are finished", async || Ok(db.count("select count(*) from pitwheel.job").await? == 0))
         .await?;
     running.stop().await?;
     assert_eq!(db.count("select count(*) from pitwheel.job_history where state = 'dead'").await?, 1);

@@ -1,13 +1,10 @@
 //! Effects written with the completion, in the handler's own transaction, commit with it or not at all.
 #![cfg(all(feature = "sqlx", feature = "tokio-postgres"))]
 
-mod support;
-
 use anyhow::Result;
 use pitwheel::{Context, Settled, State};
-use pitwheel_testkit::TestDb;
+use pitwheel_testkit::{TestDb, Work, connect, start_worker, wait_until, worker};
 use sqlx::Connection;
-use support::{Work, start, until, worker};
 
 #[tokio::test]
 async fn a_tokio_postgres_handler_completes_with_its_effect() -> Result<()> {
@@ -17,13 +14,12 @@ async fn a_tokio_postgres_handler_completes_with_its_effect() -> Result<()> {
     let handler = move |work: Work, context: Context| {
         let url = url.clone();
         async move {
-            let (mut client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await?;
-            tokio::spawn(connection);
+            let mut client = connect(&url).await?;
             let transaction = client.transaction().await?;
             let settled = pitwheel::transaction::tokio_postgres::complete(&transaction, &context).await?;
             anyhow::ensure!(settled == Settled::Written, "lost");
             transaction.execute("insert into effect values ($1)", &[&work.n]).await?;
-            // Odd ones forget to commit: that is a failed attempt, not a completed job.
+            // Odd ones do not commit: that is a failed attempt, not a completed job.
             if work.n % 2 == 0 {
                 transaction.commit().await?
             } else {
@@ -34,8 +30,8 @@ async fn a_tokio_postgres_handler_completes_with_its_effect() -> Result<()> {
     };
     let even = db.pitwheel().enqueue(&Work { n: 2 }).await?.id;
     let odd = db.pitwheel().enqueue(&Work { n: 1 }).await?.id;
-    let running = start(worker(db.pitwheel()).handle(handler));
-    until("both had their attempt", async || {
+    let running = start_worker(worker(db.pitwheel()).handle(handler));
+    wait_until("both had their attempt", async || {
         let failed = db.pitwheel().job(odd).await?.errors.as_array().is_some_and(|errors| !errors.is_empty());
         Ok(failed && db.state(even).await? == Some(State::Done))
     })
@@ -70,9 +66,9 @@ async fn an_sqlx_handler_completes_with_its_effect() -> Result<()> {
         }
     };
     db.pitwheel().enqueue(&Work { n: 3 }).await?;
-    let running = start(worker(db.pitwheel()).handle(handler));
+    let running = start_worker(worker(db.pitwheel()).handle(handler));
     let done = "select count(*) from pitwheel.job_history where state = 'done'";
-    until("the job and its children are done", async || Ok(db.count(done).await? == 4)).await?;
+    wait_until("the job and its children are done", async || Ok(db.count(done).await? == 4)).await?;
     running.stop().await?;
     assert_eq!(db.count("select count(*) from effect").await?, 4);
     Ok(())

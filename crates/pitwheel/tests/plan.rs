@@ -1,4 +1,4 @@
-//! The hot statements keep their plan, whatever the planner believes about the tables.
+//! The hot statements keep their plan, whatever the table's statistics are.
 
 use anyhow::{Result, ensure};
 use pitwheel::engine::{self, Cursor, QueueSlots};
@@ -6,14 +6,14 @@ use pitwheel_testkit::TestDb;
 use serde_json::Value;
 use tokio_postgres::Client;
 
-/// A statement with values for its parameters, in the words of `prepare` and `execute`.
+/// A statement with the types and values of its parameters, as `prepare` and `execute` take them.
 struct Statement {
     sql: &'static str,
     types: &'static str,
     values: &'static str,
 }
 
-/// Worker 1 asks for 100 of `default`, on all its levels, from the bottom.
+/// Worker 1 claims 100 jobs of `default`, on all priorities, from the start.
 const CLAIM: Statement = Statement {
     sql: include_str!("../sql/engine/claim.sql"),
     types: "bigint, text[], int[], text[], smallint[], timestamptz[], bigint[], text[]",
@@ -22,7 +22,7 @@ const CLAIM: Statement = Statement {
         array_fill(timestamptz 'epoch', array[19]), array_fill(0::bigint, array[19]), array['test']",
 };
 
-/// The same, for two streams of worker 1.
+/// The same, for the streams of a node.
 const CLAIM_FOR_WORKERS: Statement = Statement {
     sql: include_str!("../sql/engine/claim_for_workers.sql"),
     types: "bigint[], bigint[], text[], text[], smallint[], timestamptz[], bigint[], text[]",
@@ -31,7 +31,7 @@ const CLAIM_FOR_WORKERS: Statement = Statement {
         array_fill(timestamptz 'epoch', array[19]), array_fill(0::bigint, array[19]), array['test']",
 };
 
-/// The same levels, from the bottom to an hour ago, where nothing is.
+/// The same priorities, from the start to an hour ago, where no job is.
 const LOOK_BACK: Statement = Statement {
     sql: include_str!("../sql/engine/look_back.sql"),
     types: "text[], smallint[], timestamptz[], bigint[], timestamptz[], bigint[], text[]",
@@ -42,8 +42,8 @@ const LOOK_BACK: Statement = Statement {
 
 const MODES: [&str; 2] = ["force_custom_plan", "force_generic_plan"];
 
-/// A connection to a database in which worker 1 lives and nobody vacuums or analyzes behind the test's back.
-async fn quiet(db: &TestDb) -> Result<Client> {
+/// A connection to a database with worker 1 and without autovacuum, which would analyze the table during the test.
+async fn without_autovacuum(db: &TestDb) -> Result<Client> {
     let client = db.client().await?;
     client
         .batch_execute(
@@ -65,7 +65,7 @@ async fn fill(client: &Client, jobs: usize) -> Result<()> {
     Ok(client.batch_execute(&sql).await?)
 }
 
-/// The plan; with `analyze, buffers` for `how` also what it cost, run and rolled back.
+/// The plan; with `analyze, buffers` for `how` the statement is run and rolled back, and the plan has its cost.
 async fn plan(client: &Client, statement: &Statement, mode: &str, how: &str) -> Result<Value> {
     let Statement { sql, types, values } = statement;
     client
@@ -83,7 +83,7 @@ fn nodes(plan: &Value) -> Vec<&Value> {
     std::iter::once(plan).chain(below).collect()
 }
 
-/// How the job table is read, and whether what was read of it is sorted.
+/// Fails unless the job table is read by the index `job_due`, and by no sequential scan or sort.
 fn check(plan: &Value, when: &str) -> Result<()> {
     let nodes = nodes(plan);
     let is = |node: &Value, what: &str| node["Node Type"].as_str().is_some_and(|kind| kind.contains(what));
@@ -104,7 +104,7 @@ fn check(plan: &Value, when: &str) -> Result<()> {
 #[tokio::test]
 async fn ten_jobs_are_claimed_by_the_index() -> Result<()> {
     let db = TestDb::new().await?;
-    let client = quiet(&db).await?;
+    let client = without_autovacuum(&db).await?;
     fill(&client, 10).await?;
     for (statistics, when) in [("", "never analyzed"), ("vacuum analyze pitwheel.job", "analyzed")] {
         client.batch_execute(statistics).await?;
@@ -119,9 +119,9 @@ async fn ten_jobs_are_claimed_by_the_index() -> Result<()> {
     Ok(())
 }
 
-/// How many pages a claim of 100 touches. Once per database: a claim that was rolled back leaves dead versions of its
-/// rows, and what the next one of the same rows touches depends on whether they were pruned meanwhile.
-async fn price(client: &Client) -> Result<i64> {
+/// How many pages a claim of 100 touches. Only once per database: a claim that was rolled back leaves dead versions of
+/// its rows, and what the next claim touches depends on whether they were pruned in between.
+async fn pages_touched(client: &Client) -> Result<i64> {
     let plan = plan(client, &CLAIM, MODES[0], "analyze, buffers").await?;
     ensure!(plan["Actual Rows"] == 100, "the claim took {}", plan["Actual Rows"]);
     let of = |key: &str| plan[key].as_i64().unwrap_or_default();
@@ -129,16 +129,17 @@ async fn price(client: &Client) -> Result<i64> {
 }
 
 #[tokio::test]
-async fn a_million_jobs_behind_change_neither_plan_nor_price() -> Result<()> {
-    /// An index of a million is a page deeper than one of 20,000; each level of the queue goes down, and may cross over.
+async fn a_million_waiting_jobs_change_neither_plan_nor_pages_touched() -> Result<()> {
+    /// An index of a million entries is one page deeper than one of 20,000; each priority descends once and may cross
+    /// to a neighbouring page.
     const DEEPER: i64 = 2 * 19;
     let small = TestDb::new().await?;
-    let few = quiet(&small).await?;
+    let few = without_autovacuum(&small).await?;
     fill(&few, 20_000).await?;
     few.batch_execute("analyze pitwheel.job").await?;
 
     let large = TestDb::new().await?;
-    let many = quiet(&large).await?;
+    let many = without_autovacuum(&large).await?;
     many.batch_execute("vacuum analyze pitwheel.job").await?;
     for (more, statistics, when) in [
         (20_000, "", "20,000 jobs, statistics of none"),
@@ -156,13 +157,13 @@ async fn a_million_jobs_behind_change_neither_plan_nor_price() -> Result<()> {
         }
     }
 
-    let (few, many) = (price(&few).await?, price(&many).await?);
+    let (few, many) = (pages_touched(&few).await?, pages_touched(&many).await?);
     println!("pages a claim of 100 touches: {few} with 20,000 behind it, {many} with 1,000,000");
     assert!(many <= few + DEEPER, "{few} pages with 20,000 behind it, {many} with 1,000,000");
     Ok(())
 }
 
-/// What the planner may be told to do without.
+/// Planner settings to turn off, in every combination.
 const SWITCHES: [&str; 7] = [
     "enable_hashjoin",
     "enable_mergejoin",
@@ -176,10 +177,10 @@ const SWITCHES: [&str; 7] = [
 #[tokio::test]
 async fn a_claim_of_five_takes_five_however_it_is_planned() -> Result<()> {
     let db = TestDb::new().await?;
-    let client = quiet(&db).await?;
+    let client = without_autovacuum(&db).await?;
     fill(&client, 1000).await?;
     client.batch_execute("vacuum analyze pitwheel.job").await?;
-    // The shape one finds everywhere. Its subquery may run once for every row of the table.
+    // The usual form of a claim. Its subquery may run once for every row of the table.
     let limited = "update pitwheel.job set holder = 1 where id in (
             select id from pitwheel.job where holder is null order by id limit 5 for update skip locked
         ) returning id";
@@ -199,6 +200,6 @@ async fn a_claim_of_five_takes_five_however_it_is_planned() -> Result<()> {
         most_limited = most_limited.max(client.query(limited, &[]).await?.len());
         client.batch_execute("rollback").await?;
     }
-    assert!(most_limited > 5, "no plan makes the usual shape take more than its limit");
+    assert!(most_limited > 5, "no plan makes the usual form take more than its limit");
     Ok(())
 }

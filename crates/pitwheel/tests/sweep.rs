@@ -1,4 +1,4 @@
-//! The dead are found at the cost of what they held; the living are not declared dead because nobody looked.
+//! A sweep gives back the jobs of dead workers, and declares no worker dead because sweeps were missed.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn a_dead_workers_jobs_wait_again_uncharged() -> Result<()> {
 }
 
 #[tokio::test]
-async fn after_a_gap_leases_are_extended_and_nobody_dies() -> Result<()> {
+async fn after_a_gap_leases_are_extended_and_no_worker_is_declared_dead() -> Result<()> {
     let db = TestDb::new().await?;
     db.job().insert().await?;
     let job = db.claim_one().await?;
@@ -42,7 +42,7 @@ async fn after_a_gap_leases_are_extended_and_nobody_dies() -> Result<()> {
         1
     );
 
-    // The next tick comes in time; a worker that is really dead has not renewed by then.
+    // The next tick is in time; a worker that is really dead has not renewed by then.
     db.expire_holder(&job).await?;
     client.batch_execute("update pitwheel.sweep_tick set ticked_at = now() - interval '5 seconds'").await?;
     let swept = sweep(&client, Duration::from_secs(1), Duration::from_secs(10)).await?;
@@ -51,7 +51,7 @@ async fn after_a_gap_leases_are_extended_and_nobody_dies() -> Result<()> {
 }
 
 #[tokio::test]
-async fn only_one_sweeps_at_a_time() -> Result<()> {
+async fn a_second_sweep_right_after_the_first_finds_nothing() -> Result<()> {
     let db = TestDb::new().await?;
     let client = db.client().await?;
     client.batch_execute("update pitwheel.sweep_tick set ticked_at = now() - interval '5 seconds'").await?;
@@ -91,13 +91,13 @@ async fn a_clock_that_jumped_back_does_not_stop_the_sweep() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_job_that_keeps_killing_its_workers_is_buried() -> Result<()> {
+async fn a_job_whose_worker_died_three_times_is_buried() -> Result<()> {
     let db = TestDb::new().await?;
     let id = db.job().crashes(2).insert().await?;
     let worker = db.register().await?;
     let client = db.client().await?;
     let kinds = ["test".to_owned()];
-    assert!(db.claim_as(worker, 10).await?.is_empty(), "a suspect is not claimed with others");
+    assert!(db.claim_as(worker, 10).await?.is_empty(), "a job that crashed twice is not claimed with others");
     let alone = pitwheel::engine::claim_alone(&client, worker, &["default".to_owned()], &kinds).await?;
     assert_eq!(alone.map(|job| job.claim.id), Some(id));
     db.expire(worker).await?;
@@ -110,7 +110,7 @@ async fn a_job_that_keeps_killing_its_workers_is_buried() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_job_wanted_cancelled_is_cancelled_when_its_worker_dies() -> Result<()> {
+async fn a_job_with_a_cancel_request_is_cancelled_when_its_worker_dies() -> Result<()> {
     let db = TestDb::new().await?;
     db.job().insert().await?;
     let job = db.claim_one().await?;
@@ -148,7 +148,7 @@ async fn an_open_settle_in_a_users_transaction_does_not_stop_the_sweep() -> Resu
 }
 
 #[tokio::test]
-async fn a_released_job_keeps_its_attempts_and_gets_a_fresh_time() -> Result<()> {
+async fn a_released_job_keeps_its_attempts_and_gets_a_new_run_at() -> Result<()> {
     let db = TestDb::new().await?;
     db.job().insert().await?;
     let job = db.claim_one().await?;
@@ -159,26 +159,26 @@ async fn a_released_job_keeps_its_attempts_and_gets_a_fresh_time() -> Result<()>
 }
 
 #[tokio::test]
-async fn an_ending_that_goes_to_the_old_place_of_a_row_touches_nobody_else() -> Result<()> {
+async fn a_settle_by_an_old_ctid_changes_no_other_job() -> Result<()> {
     let db = TestDb::new().await?;
     let client = db.client().await?;
     db.job().insert().await?;
     let first = db.claim_one().await?;
-    // Its row is gone, and its place is given to another job that is running under the same fence.
+    // Its row is gone, and its ctid now belongs to another job that is running under the same fence.
     client.execute("delete from pitwheel.job where id = $1", &[&first.claim.id]).await?;
     client.batch_execute("vacuum pitwheel.job").await?;
     let fill = "insert into pitwheel.job (run_at, enqueued_at, max_attempts, priority, queue, kind, payload, holder, fence)
         select now(), now(), 1, 0, 'default', 'test', '{}', 1, $1 from generate_series(1, 5000)";
     client.execute(fill, &[&first.claim.fence]).await?;
     let there = client.query("select from pitwheel.job where ctid = $1", &[&first.ctid]).await?;
-    assert_eq!(there.len(), 1, "no job was put in the old place");
+    assert_eq!(there.len(), 1, "no job has the old ctid");
     assert_eq!(db.complete(&first).await?, Settled::Lost);
     assert_eq!(db.count("select count(*) from pitwheel.job").await?, 5000);
     Ok(())
 }
 
 #[tokio::test]
-async fn an_ending_finds_a_row_that_has_moved() -> Result<()> {
+async fn a_settle_finds_a_row_that_has_moved() -> Result<()> {
     let db = TestDb::new().await?;
     db.job().insert().await?;
     let job = db.claim_one().await?;

@@ -1,6 +1,4 @@
-//! A worker takes what it has slots for, in order, and gives back what it cannot finish.
-
-mod support;
+//! A worker claims as many jobs as it has slots, in order, and gives back what it cannot finish.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use pitwheel::{Cancelled, Context, NewJob, State, Worker};
-use pitwheel_testkit::TestDb;
-use support::{Work, start, until, worker};
+use pitwheel_testkit::{TestDb, Work, start_worker, wait_until, worker};
 use tokio::sync::Notify;
 
 /// The order in which jobs ran.
@@ -18,7 +15,7 @@ use tokio::sync::Notify;
 struct Seen(Arc<Mutex<Vec<i64>>>);
 
 impl Seen {
-    /// A handler that writes it down.
+    /// A handler that records the order.
     fn handler(&self) -> impl Fn(Work, Context) -> std::future::Ready<Result<(), String>> + use<> {
         let seen = self.clone();
         move |work, _| {
@@ -42,8 +39,8 @@ async fn higher_priorities_first_then_older_ones() -> Result<()> {
     let jobs = [(1, 0), (2, -9), (3, 9), (4, 0), (5, 1)];
     db.pitwheel().enqueue_many(jobs.map(|(n, priority)| NewJob::of(&Work { n }).priority(priority))).await?;
     let seen = Seen::default();
-    let running = start(Worker::new(db.pitwheel()).queue("default", 1).handle(seen.handler()));
-    until("all ran", async || nothing_left(&db).await).await?;
+    let running = start_worker(Worker::new(db.pitwheel()).queue("default", 1).handle(seen.handler()));
+    wait_until("all ran", async || nothing_left(&db).await).await?;
     running.stop().await?;
     assert_eq!(seen.order(), [3, 5, 1, 4, 2]);
     Ok(())
@@ -66,8 +63,8 @@ async fn never_more_than_the_slots_at_once() -> Result<()> {
             }
         }
     };
-    let running = start(Worker::new(db.pitwheel()).queue("default", 7).handle(handler));
-    until("all ran", async || {
+    let running = start_worker(Worker::new(db.pitwheel()).queue("default", 7).handle(handler));
+    wait_until("all ran", async || {
         assert!(db.count("select count(*) from pitwheel.job where holder is not null").await? <= 7);
         nothing_left(&db).await
     })
@@ -78,57 +75,61 @@ async fn never_more_than_the_slots_at_once() -> Result<()> {
 }
 
 #[tokio::test]
-async fn kinds_that_nobody_knows_stay_for_a_worker_that_does() -> Result<()> {
+async fn jobs_without_a_handler_wait_for_a_worker_that_has_one() -> Result<()> {
     let db = TestDb::new().await?;
-    let strange = db.pitwheel().enqueue_many((0..600).map(|_| NewJob::raw("strange", "{}"))).await?;
+    let unknown = db.pitwheel().enqueue_many((0..600).map(|_| NewJob::raw("unknown", "{}"))).await?;
     db.pitwheel().enqueue_many((0..50).map(|n| NewJob::of(&Work { n }))).await?;
     let seen = Seen::default();
-    let running = start(worker(db.pitwheel()).handle(seen.handler()));
-    until("its own ran", async || Ok(seen.order().len() == 50)).await?;
+    let running = start_worker(worker(db.pitwheel()).handle(seen.handler()));
+    wait_until("its own jobs ran", async || Ok(seen.order().len() == 50)).await?;
     running.stop().await?;
     assert_eq!(
-        db.count("select count(*) from pitwheel.job where kind = 'strange' and attempt = 0").await?,
+        db.count("select count(*) from pitwheel.job where kind = 'unknown' and attempt = 0").await?,
         600
     );
-    assert_eq!(db.pitwheel().job(strange[0].id).await?.summary.state, State::Waiting);
+    assert_eq!(db.pitwheel().job(unknown[0].id).await?.summary.state, State::Waiting);
     Ok(())
 }
 
 #[tokio::test]
-async fn a_paused_queue_gives_nothing_and_what_runs_goes_on() -> Result<()> {
+async fn a_paused_queue_is_not_claimed_from_and_the_others_are() -> Result<()> {
     let db = TestDb::new().await?;
     for which in [Some("default"), None] {
         let seen = Seen::default();
         db.pitwheel().pause(which).await?;
-        let running = start(worker(db.pitwheel()).queue("open", 5).handle(seen.handler()));
+        let running = start_worker(worker(db.pitwheel()).queue("open", 5).handle(seen.handler()));
         db.pitwheel().enqueue(&Work { n: 1 }).await?;
         db.pitwheel().enqueue(NewJob::of(&Work { n: 2 }).queue("open")).await?;
         let open = usize::from(which.is_some());
-        until("the open queue was emptied", async || Ok(seen.order().len() == open)).await?;
+        wait_until("the open queue is empty", async || Ok(seen.order().len() == open)).await?;
         let held = "select count(*) from pitwheel.job where holder is not null and queue = 'default'";
         assert_eq!(db.count(held).await?, 0);
         assert!(db.pitwheel().resume(which).await?);
         assert!(!db.pitwheel().resume(which).await?);
-        until("all ran", async || nothing_left(&db).await).await?;
+        wait_until("all ran", async || nothing_left(&db).await).await?;
         running.stop().await?;
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn a_running_job_hears_that_it_is_cancelled() -> Result<()> {
+async fn a_running_job_is_notified_of_its_cancel() -> Result<()> {
     let db = TestDb::new().await?;
     let id = db.pitwheel().enqueue(&Work { n: 1 }).await?.id;
     let handler = async |_: Work, context: Context| {
         context.cancelled().await;
         Err::<(), _>("stopped half-way")
     };
-    let running = start(worker(db.pitwheel()).lease(Duration::from_secs(6)).handle(handler));
-    until("it runs", async || Ok(db.pitwheel().job(id).await?.summary.state == State::Running)).await?;
-    let asked = Instant::now();
+    let running = start_worker(worker(db.pitwheel()).lease(Duration::from_secs(6)).handle(handler));
+    wait_until("it runs", async || Ok(db.pitwheel().job(id).await?.summary.state == State::Running)).await?;
+    let requested = Instant::now();
     assert_eq!(db.pitwheel().cancel(id).await?, Cancelled::Requested);
-    until("it stopped", async || Ok(db.pitwheel().job(id).await?.summary.state == State::Cancelled)).await?;
-    assert!(asked.elapsed() < Duration::from_secs(2), "two heartbeats are two seconds");
+    wait_until(
+        "it is cancelled",
+        async || Ok(db.pitwheel().job(id).await?.summary.state == State::Cancelled),
+    )
+    .await?;
+    assert!(requested.elapsed() < Duration::from_secs(2), "two heartbeats are two seconds");
     running.stop().await?;
 
     db.pitwheel().retry(id).await?;
@@ -137,7 +138,7 @@ async fn a_running_job_hears_that_it_is_cancelled() -> Result<()> {
 }
 
 #[tokio::test]
-async fn progress_is_there_while_the_job_runs() -> Result<()> {
+async fn progress_can_be_read_while_the_job_runs() -> Result<()> {
     let db = TestDb::new().await?;
     let id = db.pitwheel().enqueue(&Work { n: 1 }).await?.id;
     let go_on = Arc::new(Notify::new());
@@ -152,8 +153,12 @@ async fn progress_is_there_while_the_job_runs() -> Result<()> {
             }
         }
     };
-    let running = start(worker(db.pitwheel()).handle(handler));
-    until("progress shows", async || Ok(db.pitwheel().job(id).await?.summary.progress == Some(0.5))).await?;
+    let running = start_worker(worker(db.pitwheel()).handle(handler));
+    wait_until(
+        "progress is written",
+        async || Ok(db.pitwheel().job(id).await?.summary.progress == Some(0.5)),
+    )
+    .await?;
     assert_eq!(db.pitwheel().job(id).await?.summary.note.as_deref(), Some("half of it"));
     go_on.notify_one();
     running.stop().await?;
@@ -161,7 +166,7 @@ async fn progress_is_there_while_the_job_runs() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_shutdown_waits_for_what_runs() -> Result<()> {
+async fn a_shutdown_waits_for_running_jobs() -> Result<()> {
     let db = TestDb::new().await?;
     db.pitwheel().enqueue_many((0..20).map(|n| NewJob::of(&Work { n }))).await?;
     let started = Arc::new(AtomicUsize::new(0));
@@ -176,8 +181,8 @@ async fn a_shutdown_waits_for_what_runs() -> Result<()> {
             }
         }
     };
-    let running = start(Worker::new(db.pitwheel()).queue("default", 5).handle(handler));
-    until("five run", async || Ok(started.load(Ordering::SeqCst) == 5)).await?;
+    let running = start_worker(Worker::new(db.pitwheel()).queue("default", 5).handle(handler));
+    wait_until("five run", async || Ok(started.load(Ordering::SeqCst) == 5)).await?;
     let stopping = tokio::spawn(running.stop());
     tokio::task::yield_now().await;
     go_on.add_permits(100);
@@ -189,15 +194,15 @@ async fn a_shutdown_waits_for_what_runs() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_outlasts_the_grace_time_is_released_uncharged() -> Result<()> {
+async fn a_job_that_outlasts_the_grace_time_is_released_uncharged() -> Result<()> {
     let db = TestDb::new().await?;
     let id = db.pitwheel().enqueue(&Work { n: 1 }).await?.id;
     let handler = async |_: Work, _: Context| {
         std::future::pending::<()>().await;
         Ok::<_, String>(())
     };
-    let running = start(worker(db.pitwheel()).grace(Duration::from_millis(50)).handle(handler));
-    until("it runs", async || Ok(db.pitwheel().job(id).await?.summary.state == State::Running)).await?;
+    let running = start_worker(worker(db.pitwheel()).grace(Duration::from_millis(50)).handle(handler));
+    wait_until("it runs", async || Ok(db.pitwheel().job(id).await?.summary.state == State::Running)).await?;
     running.stop().await?;
     let job = db.pitwheel().job(id).await?;
     assert_eq!((job.summary.state, job.summary.attempt, job.crashes), (State::Waiting, 0, 0));
@@ -206,38 +211,38 @@ async fn what_outlasts_the_grace_time_is_released_uncharged() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_worker_declared_dead_goes_on_as_another() -> Result<()> {
+async fn a_worker_declared_dead_continues_as_a_new_worker() -> Result<()> {
     let db = TestDb::new().await?;
     let id = db.pitwheel().enqueue(&Work { n: 1 }).await?.id;
-    let told = Arc::new(AtomicUsize::new(0));
+    let notified = Arc::new(AtomicUsize::new(0));
     let handler = {
-        let told = told.clone();
+        let notified = notified.clone();
         move |_: Work, context: Context| {
-            let told = told.clone();
+            let notified = notified.clone();
             async move {
                 if context.claim().fence == 1 {
                     context.cancelled().await;
-                    told.fetch_add(1, Ordering::SeqCst);
+                    notified.fetch_add(1, Ordering::SeqCst);
                 }
                 Ok::<_, String>(())
             }
         }
     };
-    let running = start(worker(db.pitwheel()).lease(Duration::from_secs(2)).handle(handler));
-    until("it runs", async || Ok(db.pitwheel().job(id).await?.summary.state == State::Running)).await?;
+    let running = start_worker(worker(db.pitwheel()).lease(Duration::from_secs(2)).handle(handler));
+    wait_until("it runs", async || Ok(db.pitwheel().job(id).await?.summary.state == State::Running)).await?;
     db.client().await?.batch_execute("update pitwheel.worker set dead_at = now()").await?;
-    until("it was done by the second claim", async || {
+    wait_until("the second claim completed it", async || {
         Ok(db.pitwheel().job(id).await?.summary.state == State::Done)
     })
     .await?;
     let stats = running.stop().await?;
-    assert_eq!((told.load(Ordering::SeqCst), stats.lost), (1, 1));
+    assert_eq!((notified.load(Ordering::SeqCst), stats.lost), (1, 1));
     assert_eq!(db.pitwheel().job(id).await?.fence, 2);
     Ok(())
 }
 
 #[tokio::test]
-async fn a_job_committed_late_on_a_busy_queue_does_not_wait() -> Result<()> {
+async fn a_job_committed_late_on_a_busy_queue_is_claimed_soon() -> Result<()> {
     let db = TestDb::new().await?;
     let seen = Arc::new(Mutex::new(HashSet::new()));
     let handler = {
@@ -247,10 +252,10 @@ async fn a_job_committed_late_on_a_busy_queue_does_not_wait() -> Result<()> {
             std::future::ready(Ok::<_, String>(()))
         }
     };
-    let running = start(worker(db.pitwheel()).without_hints().handle(handler));
+    let running = start_worker(worker(db.pitwheel()).without_hints().handle(handler));
     let late = db.client().await?;
     late.batch_execute("begin; select pitwheel.enqueue('work', '{\"n\":-1}')").await?;
-    // Long enough for the bound to pass the open row, and for the look back to have passed by it too.
+    // Long enough for the cursor to pass the uncommitted row, and for the look back to have run as well.
     let busy = Instant::now();
     let mut n = 0;
     while busy.elapsed() < Duration::from_millis(4500) {
@@ -263,21 +268,24 @@ async fn a_job_committed_late_on_a_busy_queue_does_not_wait() -> Result<()> {
     }
     late.batch_execute("commit").await?;
     let committed = Instant::now();
-    until("the late one ran", async || Ok(seen.lock().unwrap().contains(&-1))).await?;
+    wait_until("the late job ran", async || Ok(seen.lock().unwrap().contains(&-1))).await?;
     assert!(committed.elapsed() < Duration::from_millis(1500), "{:?}", committed.elapsed());
     running.stop().await?;
     Ok(())
 }
 
 #[tokio::test]
-async fn a_claim_whose_answer_was_lost_is_run_all_the_same() -> Result<()> {
+async fn a_job_claimed_without_a_response_is_still_run() -> Result<()> {
     use pitwheel::engine::{Cursor, QueueSlots, claim};
     let db = TestDb::new().await?;
     let client = db.client().await?;
     let seen = Seen::default();
-    let running = start(worker(db.pitwheel()).handle(seen.handler()));
-    until("it is there", async || Ok(db.count("select count(*) from pitwheel.worker").await? == 1)).await?;
-    // What the worker's own claim does, committed, without an answer that reaches it.
+    let running = start_worker(worker(db.pitwheel()).handle(seen.handler()));
+    wait_until("the worker is registered", async || {
+        Ok(db.count("select count(*) from pitwheel.worker").await? == 1)
+    })
+    .await?;
+    // What the worker's own claim does: committed, but the worker never receives the response.
     let id = db.count("select id from pitwheel.worker").await?;
     client.batch_execute("begin; select pitwheel.enqueue('work', '{\"n\":7}')").await?;
     client.batch_execute("update pitwheel.job set run_at = now()").await?;
@@ -285,12 +293,12 @@ async fn a_claim_whose_answer_was_lost_is_run_all_the_same() -> Result<()> {
     let bounds = Cursor::new(["default"].into_iter()).bounds();
     assert_eq!(claim(&client, id, &asks, &["work".to_owned()], &bounds).await?.len(), 1);
     client.batch_execute("commit").await?;
-    // The connections break, so the worker's next claim fails, and it cannot know which one did not.
+    // The connections break, so the worker's next claim fails. It cannot know whether a failed claim was committed.
     let cut = "select pg_terminate_backend(pid) from pg_stat_activity
         where pid <> pg_backend_pid() and datname = current_database() and application_name = 'pitwheel'";
-    until("it ran", async || {
+    wait_until("it ran", async || {
         client.query(cut, &[]).await?;
-        tokio::time::sleep(Duration::from_millis(1500)).await; // time to connect again and look
+        tokio::time::sleep(Duration::from_millis(1500)).await; // time to connect again and to look for unknown holds
         Ok(seen.order() == [7])
     })
     .await?;
@@ -299,7 +307,7 @@ async fn a_claim_whose_answer_was_lost_is_run_all_the_same() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_suspect_runs_alone() -> Result<()> {
+async fn a_job_that_crashed_twice_runs_alone() -> Result<()> {
     let db = TestDb::new().await?;
     db.job().kind("work").payload("{\"n\":-1}").crashes(2).insert().await?;
     db.pitwheel().enqueue_many((0..300).map(|n| NewJob::of(&Work { n }))).await?;
@@ -320,31 +328,31 @@ async fn a_suspect_runs_alone() -> Result<()> {
             }
         }
     };
-    let running = start(worker(db.pitwheel()).handle(handler));
-    until("all ran", async || nothing_left(&db).await).await?;
+    let running = start_worker(worker(db.pitwheel()).handle(handler));
+    wait_until("all ran", async || nothing_left(&db).await).await?;
     running.stop().await?;
     assert_eq!(*beside.lock().unwrap(), [0]);
     Ok(())
 }
 
 #[tokio::test]
-async fn a_worker_that_cannot_work_says_why() -> Result<()> {
+async fn a_worker_that_cannot_run_returns_the_reason() -> Result<()> {
     let db = TestDb::new().await?;
-    let fine = |_: Work, _: Context| std::future::ready(Ok::<_, String>(()));
+    let handler = |_: Work, _: Context| std::future::ready(Ok::<_, String>(()));
     let cases = [
         (Worker::new(db.pitwheel()), "at least one queue and one handler"),
         (Worker::new(db.pitwheel()).queue("default", 1), "at least one queue and one handler"),
-        (Worker::new(db.pitwheel()).queue("default", 0).handle(fine), "has no slots"),
-        (Worker::new(db.pitwheel()).queue("a", 1).queue("a", 1).handle(fine), "given twice"),
-        (Worker::new(db.pitwheel()).queue("no name", 1).handle(fine), "is not a name"),
-        (Worker::new(db.pitwheel()).queue("default", 1).handle(fine).handle(fine), "has two handlers"),
+        (Worker::new(db.pitwheel()).queue("default", 0).handle(handler), "has no slots"),
+        (Worker::new(db.pitwheel()).queue("a", 1).queue("a", 1).handle(handler), "given twice"),
+        (Worker::new(db.pitwheel()).queue("no name", 1).handle(handler), "is not a name"),
+        (Worker::new(db.pitwheel()).queue("default", 1).handle(handler).handle(handler), "has two handlers"),
     ];
     for (worker, words) in cases {
         let error = worker.run(std::future::pending()).await.unwrap_err();
         assert!(error.to_string().contains(words), "{error}");
     }
     let empty = TestDb::unmigrated().await?;
-    let error = worker(empty.pitwheel()).handle(fine).run(std::future::pending()).await.unwrap_err();
+    let error = worker(empty.pitwheel()).handle(handler).run(std::future::pending()).await.unwrap_err();
     assert_eq!(error.code(), "schema_behind");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Who may do what, through both doors.
+//! Which caller may do what, over gRPC and over HTTP.
 
 mod support;
 
@@ -9,16 +9,15 @@ use pitwheel::{Context, Role, Worker};
 use pitwheel_proto::v1;
 use pitwheel_proto::v1::job_service_client::JobServiceClient;
 use pitwheel_server::Options;
-use pitwheel_testkit::TestDb;
+use pitwheel_testkit::{Http, TestDb, WAIT_MAX, Work, start_worker, wait_until};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tonic::{Code, Request};
 
-use crate::support::http::Http;
-use crate::support::{Node, PATIENCE, Work, start, until};
+use crate::support::{Node, claim_of, next_assignments, next_welcome, stream_request};
 
-/// A node that lets nobody in without a token.
-async fn guarded(db: &TestDb) -> Result<Node> {
+/// A node that requires a token from every caller.
+async fn start_with_tokens(db: &TestDb) -> Result<Node> {
     let mut options = Options::default();
     options.require_tokens = true;
     Node::start_with(db.pitwheel(), options, "127.0.0.1:0".parse()?).await
@@ -28,20 +27,20 @@ async fn secret(db: &TestDb, name: &str, role: Role) -> Result<String> {
     Ok(db.pitwheel().create_token(name, role, None).await?.1)
 }
 
-fn bearing<T>(message: T, secret: &str) -> Result<Request<T>> {
+fn with_token<T>(message: T, secret: &str) -> Result<Request<T>> {
     let mut request = Request::new(message);
     request.metadata_mut().insert("authorization", format!("Bearer {secret}").parse()?);
     Ok(request)
 }
 
 #[tokio::test]
-async fn every_role_may_do_its_own_and_no_more() -> Result<()> {
+async fn every_role_may_do_what_it_is_for_and_no_more() -> Result<()> {
     let db = TestDb::new().await?;
-    let node = guarded(&db).await?;
+    let node = start_with_tokens(&db).await?;
     let id = db.job().insert().await?;
     let job = json!({ "jobs": [{ "kind": "work" }] });
     let show = format!("/api/v1/jobs/{id}");
-    // What is asked, and who may: viewer, operator, admin, worker, producer.
+    // The request, and whether each role may send it: viewer, operator, admin, worker, producer.
     let calls: [(&str, &str, Value, [bool; 5]); 10] = [
         ("GET", "/api/v1/jobs", Value::Null, [true, true, true, false, false]),
         ("GET", "/metrics", Value::Null, [true, true, true, false, false]),
@@ -58,19 +57,28 @@ async fn every_role_may_do_its_own_and_no_more() -> Result<()> {
         let secret = secret(&db, role.as_str(), role).await?;
         let http = Http::new(node.address).token(&secret);
         for (method, path, body, allowed) in &calls {
-            let answer = http.json(method, path, body).await?;
-            let refused = answer.status == 403;
-            assert_eq!(refused, !allowed[at], "{} {method} {path}: {}", role.as_str(), answer.status);
-            assert_ne!(answer.status, 401);
+            let status = http.json(method, path, body).await?.status;
+            let refused = status == 403;
+            assert_eq!(refused, !allowed[at], "{} {method} {path}: {status}", role.as_str());
+            assert_ne!(status, 401);
         }
         let mut workers = node.workers().await?;
         let report = v1::ReportResultRequest { results: Vec::new() };
-        let code = workers.report_result(bearing(report, &secret)?).await.expect_err("it is empty").code();
+        let code = workers
+            .report_result(with_token(report, &secret)?)
+            .await
+            .expect_err("the report is empty")
+            .code();
         let may_work = matches!(role, Role::Worker | Role::Admin);
         assert_eq!(code == Code::PermissionDenied, !may_work, "{}: {code:?}", role.as_str());
         let cancel = v1::CancelJobRequest { job_id: 4711 };
-        let code =
-            node.jobs().await?.cancel_job(bearing(cancel, &secret)?).await.expect_err("no such job").code();
+        let code = node
+            .jobs()
+            .await?
+            .cancel_job(with_token(cancel, &secret)?)
+            .await
+            .expect_err("no such job")
+            .code();
         let may_cancel = matches!(role, Role::Operator | Role::Admin);
         assert_eq!(code == Code::PermissionDenied, !may_cancel, "{}: {code:?}", role.as_str());
     }
@@ -78,78 +86,83 @@ async fn every_role_may_do_its_own_and_no_more() -> Result<()> {
 }
 
 #[tokio::test]
-async fn without_a_good_token_nobody_comes_in() -> Result<()> {
+async fn a_caller_without_a_valid_token_is_refused() -> Result<()> {
     let db = TestDb::new().await?;
-    let node = guarded(&db).await?;
+    let node = start_with_tokens(&db).await?;
     let soon = std::time::SystemTime::now() + Duration::from_millis(500);
     let (_, expiring) = db.pitwheel().create_token("short", Role::Viewer, Some(soon)).await?;
     let good = secret(&db, "good", Role::Viewer).await?;
     let http = Http::new(node.address);
     let status = async |http: &Http| anyhow::Ok(http.get("/api/v1/queues").await?.status);
     assert_eq!(status(&http.token(&good)).await?, 200);
-    assert_eq!(http.get("/healthz").await?.status, 200, "whether it lives is no secret");
-    let strangers =
-        [http.clone(), http.token("pitwheel_0000"), http.with("authorization: Basic YTpi"), http.token("")];
-    for stranger in &strangers {
-        let answer = stranger.get("/api/v1/queues").await?;
-        assert_eq!((answer.status, answer.kind.as_str()), (401, "application/problem+json"));
-        assert_eq!(stranger.get("/metrics").await?.status, 401);
+    assert_eq!(http.get("/healthz").await?.status, 200, "health needs no token");
+    let refused = [
+        http.clone(),
+        http.token("pitwheel_0000"),
+        http.header("authorization", "Basic YTpi"),
+        http.token(""),
+    ];
+    for http in &refused {
+        let response = http.get("/api/v1/queues").await?;
+        assert_eq!((response.status, response.content_type.as_str()), (401, "application/problem+json"));
+        assert_eq!(http.get("/metrics").await?.status, 401);
     }
     let get = v1::GetJobRequest { job_id: 1 };
     let code = node.jobs().await?.get_job(get).await.expect_err("no token").code();
     assert_eq!(code, Code::Unauthenticated);
-    until("the other has expired", async || Ok(status(&http.token(&expiring)).await? == 401)).await?;
+    wait_until("the other token has expired", async || Ok(status(&http.token(&expiring)).await? == 401))
+        .await?;
     db.pitwheel().revoke_token("good").await?;
-    until("it is revoked", async || Ok(status(&http.token(&good)).await? == 401)).await?;
+    wait_until("the token is revoked", async || Ok(status(&http.token(&good)).await? == 401)).await?;
     node.stop().await
 }
 
 #[tokio::test]
 async fn a_revoked_token_ends_its_streams() -> Result<()> {
     let db = TestDb::new().await?;
-    let node = guarded(&db).await?;
+    let node = start_with_tokens(&db).await?;
     let secret = secret(&db, "fleet", Role::Worker).await?;
     let mut client = node.workers().await?;
-    let request = v1::StreamJobsRequest {
-        worker: "bare".into(),
-        queues: vec!["default".into()],
-        kinds: vec!["work".into()],
-        slots: 1,
-    };
-    let mut messages = client.stream_jobs(bearing(request.clone(), &secret)?).await?.into_inner();
-    messages.message().await?.context("no welcome")?;
+    let mut messages = client.stream_jobs(with_token(stream_request(1), &secret)?).await?.into_inner();
+    next_welcome(&mut messages).await?;
     db.pitwheel().revoke_token("fleet").await?;
-    let ended = tokio::time::timeout(PATIENCE, messages.message()).await?;
+    let ended = tokio::time::timeout(WAIT_MAX, messages.message()).await?;
     assert_eq!(ended.expect_err("nothing was due").code(), Code::Aborted);
-    let again = client.stream_jobs(bearing(request, &secret)?).await;
-    assert_eq!(again.expect_err("it is revoked").code(), Code::Unauthenticated);
+    let again = client.stream_jobs(with_token(stream_request(1), &secret)?).await;
+    assert_eq!(again.expect_err("the token is revoked").code(), Code::Unauthenticated);
     node.stop().await
 }
 
 #[tokio::test]
-async fn a_remote_worker_shows_its_token() -> Result<()> {
+async fn a_remote_worker_sends_its_token() -> Result<()> {
     let db = TestDb::new().await?;
-    let node = guarded(&db).await?;
+    let node = start_with_tokens(&db).await?;
     let secret = secret(&db, "fleet", Role::Worker).await?;
     let handler = async |work: Work, context: Context| match work.n {
         0 => Ok(()),
         n => context.enqueue(&Work { n: n - 1 }).await.map(drop),
     };
     let worker = || Worker::remote(&node.url()).queue("default", 2).handle(handler);
-    let running = start(worker().token(&secret));
+    let running = start_worker(worker().token(&secret));
     db.pitwheel().enqueue(&Work { n: 2 }).await?;
-    until("all are done", async || Ok(db.count("select count(*) from pitwheel.job_history").await? == 3))
-        .await?;
+    wait_until(
+        "all are done",
+        async || Ok(db.count("select count(*) from pitwheel.job_history").await? == 3),
+    )
+    .await?;
     running.stop().await?;
     let refused = worker().token("wrong").run(std::future::pending()).await;
-    assert!(matches!(refused, Err(pitwheel::Error::Invalid(_))), "no use in trying again: {refused:?}");
+    assert!(
+        matches!(refused, Err(pitwheel::Error::Invalid(_))),
+        "a refused token is not retried: {refused:?}"
+    );
     node.stop().await
 }
 
 #[tokio::test]
-async fn a_worker_speaks_for_no_worker_of_another_token() -> Result<()> {
+async fn a_worker_cannot_act_for_workers_of_another_token() -> Result<()> {
     let db = TestDb::new().await?;
-    let (one, two) = (guarded(&db).await?, guarded(&db).await?);
+    let (one, two) = (start_with_tokens(&db).await?, start_with_tokens(&db).await?);
     let (ours, theirs) =
         (secret(&db, "ours", Role::Worker).await?, secret(&db, "theirs", Role::Worker).await?);
     let mut ids = Vec::new();
@@ -157,37 +170,25 @@ async fn a_worker_speaks_for_no_worker_of_another_token() -> Result<()> {
     let mut streams = Vec::new();
     for secret in [&ours, &theirs] {
         db.job().kind("work").insert().await?;
-        let request = v1::StreamJobsRequest {
-            worker: "bare".into(),
-            queues: vec!["default".into()],
-            kinds: vec!["work".into()],
-            slots: 1,
-        };
-        let mut messages = one.workers().await?.stream_jobs(bearing(request, secret)?).await?.into_inner();
-        let welcome = messages.message().await?.and_then(|message| message.event).context("no welcome")?;
-        let v1::stream_jobs_response::Event::Welcome(welcome) = welcome else { anyhow::bail!("no welcome") };
-        ids.push(welcome.worker_id);
-        let jobs = tokio::time::timeout(PATIENCE, messages.message()).await??;
-        let Some(v1::stream_jobs_response::Event::Assignments(jobs)) = jobs.and_then(|jobs| jobs.event)
-        else {
-            anyhow::bail!("no job came")
-        };
-        held.push(v1::Claim { job_id: jobs.jobs[0].job_id, fence: jobs.jobs[0].fence });
+        let request = with_token(stream_request(1), secret)?;
+        let mut messages = one.workers().await?.stream_jobs(request).await?.into_inner();
+        ids.push(next_welcome(&mut messages).await?.worker_id);
+        held.push(claim_of(&next_assignments(&mut messages).await?[0]));
         streams.push(messages);
     }
-    // Through the node that has the streams, and through one that must ask the database.
+    // Through a node that must query the database, and through the node that has the streams.
     for node in [&two, &one] {
         let mut client = node.workers().await?;
-        let beat = v1::HeartbeatRequest { worker_ids: ids.clone(), ended: Vec::new() };
-        let answer = client.heartbeat(bearing(beat, &ours)?).await?.into_inner();
-        assert_eq!(answer.dead_worker_ids, [ids[1]], "one by one");
+        let heartbeat = v1::HeartbeatRequest { worker_ids: ids.clone(), ended: Vec::new() };
+        let response = client.heartbeat(with_token(heartbeat, &ours)?).await?.into_inner();
+        assert_eq!(response.dead_worker_ids, [ids[1]], "ids are checked one by one");
         let ended = v1::EndedStream { worker_id: ids[1], holding: Vec::new() };
-        let beat = v1::HeartbeatRequest { worker_ids: Vec::new(), ended: vec![ended] };
-        client.heartbeat(bearing(beat, &ours)?).await?;
+        let heartbeat = v1::HeartbeatRequest { worker_ids: Vec::new(), ended: vec![ended] };
+        client.heartbeat(with_token(heartbeat, &ours)?).await?;
         assert_eq!(
             db.count("select count(*) from pitwheel.job where holder is not null").await?,
             2,
-            "nothing was given back"
+            "nothing was released"
         );
     }
     let results = held.iter().map(|claim| v1::Result {
@@ -195,18 +196,22 @@ async fn a_worker_speaks_for_no_worker_of_another_token() -> Result<()> {
         outcome: Some(v1::result::Outcome::Complete(v1::Complete::default())),
     });
     let report = v1::ReportResultRequest { results: results.collect() };
-    let answer = two.workers().await?.report_result(bearing(report, &ours)?).await?.into_inner();
-    assert_eq!(answer.written, [i32::from(v1::Written::Yes), i32::from(v1::Written::Lost)]);
-    assert_eq!(db.count("select count(*) from pitwheel.job").await?, 1, "theirs still runs");
+    let response = two.workers().await?.report_result(with_token(report, &ours)?).await?.into_inner();
+    assert_eq!(response.written, [i32::from(v1::Written::Yes), i32::from(v1::Written::Lost)]);
+    assert_eq!(
+        db.count("select count(*) from pitwheel.job").await?,
+        1,
+        "the job of the other token still runs"
+    );
     drop(streams);
     one.stop().await?;
     two.stop().await
 }
 
 #[tokio::test]
-async fn payloads_of_a_redacted_kind_are_kept_from_those_who_only_look() -> Result<()> {
+async fn payloads_of_a_redacted_kind_are_hidden_from_roles_that_may_only_read() -> Result<()> {
     let db = TestDb::new().await?;
-    let node = guarded(&db).await?;
+    let node = start_with_tokens(&db).await?;
     let id = db.job().kind("work").payload(r#"{"secret":"s3cr3t"}"#).insert().await?;
     let admin = Http::new(node.address).token(&secret(&db, "admin", Role::Admin).await?);
     assert_eq!(admin.json("PUT", "/api/v1/kinds/work", &json!({ "redacted": true })).await?.status, 200);
@@ -219,37 +224,39 @@ async fn payloads_of_a_redacted_kind_are_kept_from_those_who_only_look() -> Resu
         assert_eq!(shown.text.contains("s3cr3t"), sees, "{}: {}", role.as_str(), shown.text);
         assert_eq!(shown.json()?["redacted"], !sees);
         let mut client = JobServiceClient::connect(node.url()).await?;
-        let job = client.get_job(bearing(v1::GetJobRequest { job_id: id }, &secret)?).await?.into_inner().job;
+        let job =
+            client.get_job(with_token(v1::GetJobRequest { job_id: id }, &secret)?).await?.into_inner().job;
         assert_eq!(job.context("no job")?.payload.contains("s3cr3t"), sees, "{}", role.as_str());
     }
     node.stop().await
 }
 
 #[tokio::test]
-async fn pages_of_other_sites_may_not_use_a_loopback_server() -> Result<()> {
+async fn pages_of_other_sites_may_not_use_a_server_on_loopback() -> Result<()> {
     let db = TestDb::new().await?;
     let node = Node::start(db.pitwheel(), Duration::from_secs(30)).await?;
     let http = Http::new(node.address);
-    let own = format!("origin: http://{}", node.address);
-    assert_eq!(http.with(&own).with("sec-fetch-site: same-origin").get("/api/v1/queues").await?.status, 200);
-    for foreign in [
-        "origin: http://evil.example",
-        "origin: null",
-        "sec-fetch-site: cross-site",
-        "sec-fetch-site: same-site",
+    let own = http.header("origin", &node.url()).header("sec-fetch-site", "same-origin");
+    assert_eq!(own.get("/api/v1/queues").await?.status, 200);
+    for (name, value) in [
+        ("origin", "http://evil.example"),
+        ("origin", "null"),
+        ("sec-fetch-site", "cross-site"),
+        ("sec-fetch-site", "same-site"),
     ] {
-        let answer = http.with(foreign).post("/api/v1/queues/*/pause", &Value::Null).await?;
-        assert_eq!(answer.status, 403, "{foreign}");
+        let foreign = http.header(name, value);
+        let status = foreign.post("/api/v1/queues/*/pause", &Value::Null).await?.status;
+        assert_eq!(status, 403, "{name}: {value}");
     }
-    // A name that somebody else lets point to this machine.
-    let rebound = "GET /api/v1/queues HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n";
-    assert_eq!(http.raw(rebound.as_bytes()).await?.status, 403);
+    // DNS rebinding: a name of another site that resolves to this machine.
+    let rebound = http.header("host", "evil.example");
+    assert_eq!(rebound.get("/api/v1/queues").await?.status, 403);
     assert_eq!(db.count("select count(*) from pitwheel.queue").await?, 0, "nothing was paused");
     node.stop().await
 }
 
 #[tokio::test]
-async fn an_address_that_others_can_reach_needs_a_token_to_exist() -> Result<()> {
+async fn a_server_reachable_from_other_machines_starts_only_if_a_token_exists() -> Result<()> {
     let db = TestDb::new().await?;
     let open = async || TcpListener::bind("0.0.0.0:0").await;
     let never = std::future::pending();
@@ -258,7 +265,7 @@ async fn an_address_that_others_can_reach_needs_a_token_to_exist() -> Result<()>
     let secret = secret(&db, "admin", Role::Admin).await?;
     let node = Node::start_with(db.pitwheel(), Options::default(), "0.0.0.0:0".parse()?).await?;
     let http = Http::new(([127, 0, 0, 1], node.address.port()).into());
-    assert_eq!(http.get("/api/v1/queues").await?.status, 401, "also from this machine");
+    assert_eq!(http.get("/api/v1/queues").await?.status, 401, "a caller on this machine needs a token too");
     assert_eq!(http.token(&secret).get("/api/v1/queues").await?.status, 200);
     node.stop().await
 }

@@ -1,4 +1,4 @@
-//! Jobs come down streams, results go back: the promises of the engine, through the gRPC door.
+//! Jobs go to workers over streams and results come back: the promises of the engine, over gRPC.
 
 mod support;
 
@@ -7,37 +7,34 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
-use pitwheel::{Context, NewJob, State, Verdict, Worker};
+use pitwheel::{Context, State, Verdict, Worker};
 use pitwheel_proto::v1;
-use pitwheel_testkit::TestDb;
+use pitwheel_testkit::{TestDb, WAIT_MAX, Work, start_worker, wait_until, work};
 use tonic::Code;
 
-use crate::support::{Node, PATIENCE, Work, start, until};
+use crate::support::{Node, claim_of, result};
 
 const LEASE: Duration = Duration::from_secs(30);
-/// For tests in which somebody is to be found dead.
+/// For tests in which a worker is to be declared dead.
 const SHORT_LEASE: Duration = Duration::from_secs(2);
 
-fn work(n: i64) -> NewJob {
-    NewJob::of(&Work { n })
-}
-
 #[tokio::test]
-async fn a_handler_does_remotely_what_it_does_at_the_database() -> Result<()> {
+async fn every_verdict_of_a_remote_handler_is_settled_as_that_of_a_local_one() -> Result<()> {
     let db = TestDb::new().await?;
     let node = Node::start(db.pitwheel(), LEASE).await?;
     let ids: Vec<i64> =
         db.pitwheel().enqueue_many((0..6).map(work)).await?.iter().map(|job| job.id).collect();
     let handler = async |job: Work, context: Context| match job.n {
-        0 => Ok(Verdict::Complete),
-        1 => Verdict::complete_with(&"kept").map_err(|error| error.to_string()),
+        0 => Ok(Verdict::complete().into()),
+        1 => Verdict::complete_with(&"kept").map(Verdict::from).map_err(|error| error.to_string()),
         2 => Ok(Verdict::bury("no such customer")),
         3 => Ok(Verdict::Snooze(Duration::from_secs(3600))),
-        4 => panic!("as told"),
-        _ => context.enqueue(work(0)).await.map(|_| Verdict::Complete).map_err(|error| error.to_string()),
+        4 => panic!("on purpose"),
+        _ => context.enqueue(work(0)).await.map(|_| Verdict::complete().into()).map_err(|error| error.to_string()),
     };
-    let running = start(Worker::remote(&node.url()).queue("default", 10).name("far away").handle(handler));
-    until("all have run", async || {
+    let running =
+        start_worker(Worker::remote(&node.url()).queue("default", 10).name("far away").handle(handler));
+    wait_until("all jobs have run", async || {
         let left = db.count(
             "select count(*) from pitwheel.job where holder is not null or claimed_at is null and fence = 0",
         );
@@ -63,7 +60,7 @@ async fn a_handler_does_remotely_what_it_does_at_the_database() -> Result<()> {
 }
 
 #[tokio::test]
-async fn few_jobs_are_spread_over_the_streams() -> Result<()> {
+async fn a_few_jobs_are_spread_over_all_streams() -> Result<()> {
     let db = TestDb::new().await?;
     let node = Node::start(db.pitwheel(), LEASE).await?;
     let (mut one, mut two) = (node.stream(100).await?, node.stream(100).await?);
@@ -74,7 +71,7 @@ async fn few_jobs_are_spread_over_the_streams() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_stream_never_has_more_than_its_slots() -> Result<()> {
+async fn a_stream_never_holds_more_jobs_than_its_slots() -> Result<()> {
     let db = TestDb::new().await?;
     let node = Node::start(db.pitwheel(), LEASE).await?;
     db.pitwheel().enqueue_many((0..20).map(work)).await?;
@@ -91,7 +88,7 @@ async fn a_stream_never_has_more_than_its_slots() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_report_may_be_repeated() -> Result<()> {
+async fn a_repeated_report_is_lost_and_changes_nothing() -> Result<()> {
     let db = TestDb::new().await?;
     let node = Node::start(db.pitwheel(), LEASE).await?;
     let id = db.pitwheel().enqueue(work(1)).await?.id;
@@ -109,7 +106,7 @@ async fn a_report_may_be_repeated() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_last_attempt_that_fails_is_the_last() -> Result<()> {
+async fn a_job_that_fails_its_last_attempt_is_dead() -> Result<()> {
     let db = TestDb::new().await?;
     let node = Node::start(db.pitwheel(), LEASE).await?;
     let id = db.pitwheel().enqueue(work(1).max_attempts(2)).await?.id;
@@ -137,7 +134,8 @@ async fn results_may_be_reported_to_another_node() -> Result<()> {
     db.pitwheel().enqueue_many((0..6).map(work)).await?;
     let mut stream = node.stream(2).await?;
     let mut elsewhere = other.stream(1).await?;
-    // The other node has a job of its own; the rest comes here, although nothing is ever reported here.
+    // The other node's stream has one job. The rest comes to this stream, although nothing is ever reported to its
+    // node.
     assert_eq!(elsewhere.jobs().await?.len(), 1);
     for _ in 0..2 {
         let mut jobs = stream.jobs().await?;
@@ -153,34 +151,32 @@ async fn results_may_be_reported_to_another_node() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_was_on_its_way_to_a_broken_stream_is_given_back() -> Result<()> {
+async fn jobs_in_transit_to_a_broken_stream_are_released() -> Result<()> {
     let db = TestDb::new().await?;
     let node = Node::start(db.pitwheel(), LEASE).await?;
     db.pitwheel().enqueue_many((0..4).map(work)).await?;
     let mut stream = node.stream(4).await?;
-    until("all are claimed", async || {
+    wait_until("all are claimed", async || {
         Ok(db.count("select count(*) from pitwheel.job where holder is not null").await? == 4)
     })
     .await?;
-    // Of four jobs that were sent the worker has read one batch; the stream breaks, and it says what it holds.
+    // The worker has read one message of the four jobs that were sent. The stream breaks, and the worker reports what
+    // it holds.
     let kept = stream.jobs().await?.remove(0);
     let (worker_id, mut client) = (stream.worker_id, stream.client.clone());
     drop(stream);
-    let holding = vec![v1::Claim { job_id: kept.job_id, fence: kept.fence }];
+    let holding = vec![claim_of(&kept)];
     let ended = vec![v1::EndedStream { worker_id, holding }];
     client.heartbeat(v1::HeartbeatRequest { worker_ids: vec![], ended }).await?;
     assert_eq!(db.count("select count(*) from pitwheel.job where holder is not null").await?, 1);
     assert_eq!(
         db.count("select sum(attempt + crashes) from pitwheel.job").await?,
         1,
-        "nothing is charged for it"
+        "the broken stream costs its jobs no attempt"
     );
-    let results = vec![v1::Result {
-        claim: Some(v1::Claim { job_id: kept.job_id, fence: kept.fence }),
-        outcome: Some(v1::result::Outcome::Complete(v1::Complete::default())),
-    }];
-    let answer = client.report_result(v1::ReportResultRequest { results }).await?.into_inner();
-    assert_eq!(answer.written, [i32::from(v1::Written::Yes)]);
+    let results = vec![result(&kept, v1::result::Outcome::Complete(v1::Complete::default()))];
+    let response = client.report_result(v1::ReportResultRequest { results }).await?.into_inner();
+    assert_eq!(response.written, [i32::from(v1::Written::Yes)]);
     let ended = vec![v1::EndedStream { worker_id, holding: vec![] }];
     client.heartbeat(v1::HeartbeatRequest { worker_ids: vec![], ended }).await?;
     assert_eq!(db.count("select count(*) from pitwheel.worker where dead_at is null").await?, 0);
@@ -188,13 +184,13 @@ async fn what_was_on_its_way_to_a_broken_stream_is_given_back() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_paused_queue_sends_nothing_within_a_second() -> Result<()> {
+async fn jobs_of_a_paused_queue_are_not_sent() -> Result<()> {
     let db = TestDb::new().await?;
     let node = Node::start(db.pitwheel(), LEASE).await?;
     let mut stream = node.stream(10).await?;
     db.pitwheel().pause(Some("default")).await?;
     db.pitwheel().enqueue(work(1)).await?;
-    // A pause is in force at the next claim, and claims are at most 40 ms apart.
+    // A pause takes effect at the next claim, and claims are at most 40 ms apart.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(db.count("select count(*) from pitwheel.job where holder is not null").await?, 0);
     db.pitwheel().resume(Some("default")).await?;
@@ -203,8 +199,8 @@ async fn a_paused_queue_sends_nothing_within_a_second() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_cancel_reaches_the_handler_at_once_and_with_the_heartbeat_if_no_hint_is_heard() -> Result<()> {
-    // So long that no heartbeat comes in time; so short that one does.
+async fn a_cancel_reaches_the_handler_by_a_hint_or_else_with_the_next_heartbeat() -> Result<()> {
+    // With the long lease no heartbeat comes in time; with the short one it does.
     for (lease, hinted) in [(20 * LEASE, true), (SHORT_LEASE, false)] {
         let db = TestDb::new().await?;
         let node = Node::start(db.pitwheel(), lease).await?;
@@ -213,8 +209,8 @@ async fn a_cancel_reaches_the_handler_at_once_and_with_the_heartbeat_if_no_hint_
             context.cancelled().await;
             Err::<(), _>("stopped")
         };
-        let running = start(Worker::remote(&node.url()).queue("default", 1).handle(handler));
-        until("it runs", async || Ok(db.state(id).await? == Some(State::Running))).await?;
+        let running = start_worker(Worker::remote(&node.url()).queue("default", 1).handle(handler));
+        wait_until("it runs", async || Ok(db.state(id).await? == Some(State::Running))).await?;
         if hinted {
             let cancel = v1::CancelJobRequest { job_id: id };
             assert!(!node.jobs().await?.cancel_job(cancel).await?.into_inner().at_once);
@@ -222,7 +218,7 @@ async fn a_cancel_reaches_the_handler_at_once_and_with_the_heartbeat_if_no_hint_
             let sql = "update pitwheel.job set cancel_requested_at = now()";
             db.client().await?.batch_execute(sql).await?;
         }
-        until("it is cancelled", async || Ok(db.state(id).await? == Some(State::Cancelled))).await?;
+        wait_until("it is cancelled", async || Ok(db.state(id).await? == Some(State::Cancelled))).await?;
         running.stop().await?;
         node.stop().await?;
     }
@@ -230,7 +226,7 @@ async fn a_cancel_reaches_the_handler_at_once_and_with_the_heartbeat_if_no_hint_
 }
 
 #[tokio::test]
-async fn progress_is_kept_while_the_job_runs() -> Result<()> {
+async fn progress_is_written_while_the_job_runs() -> Result<()> {
     let db = TestDb::new().await?;
     let node = Node::start(db.pitwheel(), LEASE).await?;
     let id = db.pitwheel().enqueue(work(1)).await?.id;
@@ -240,13 +236,13 @@ async fn progress_is_kept_while_the_job_runs() -> Result<()> {
         Ok::<(), String>(())
     };
     let running =
-        start(Worker::remote(&node.url()).queue("default", 1).grace(Duration::ZERO).handle(handler));
-    until("it is half done", async || {
+        start_worker(Worker::remote(&node.url()).queue("default", 1).grace(Duration::ZERO).handle(handler));
+    wait_until("its progress is written", async || {
         Ok(db.pitwheel().job(id).await?.summary.note.as_deref() == Some("half"))
     })
     .await?;
     running.stop().await?;
-    assert_eq!(db.state(id).await?, Some(State::Waiting), "what did not finish is released");
+    assert_eq!(db.state(id).await?, Some(State::Waiting), "a job that did not finish is released");
     assert_eq!(db.pitwheel().job(id).await?.summary.attempt, 0);
     node.stop().await
 }
@@ -257,23 +253,24 @@ async fn the_jobs_of_a_silent_worker_are_given_to_others() -> Result<()> {
     let node = Node::start(db.pitwheel(), SHORT_LEASE).await?;
     let ids: Vec<i64> =
         db.pitwheel().enqueue_many((0..20).map(work)).await?.iter().map(|job| job.id).collect();
-    let stuck = async |_: Work, _: Context| std::future::pending::<Result<(), String>>().await;
-    let victim = start(Worker::remote(&node.url()).queue("default", 20).handle(stuck));
-    until("it holds them all", async || {
+    let endless = async |_: Work, _: Context| std::future::pending::<Result<(), String>>().await;
+    let silent = start_worker(Worker::remote(&node.url()).queue("default", 20).handle(endless));
+    wait_until("it holds all jobs", async || {
         Ok(db.count("select count(*) from pitwheel.job where holder is not null").await? == 20)
     })
     .await?;
-    victim.kill();
+    silent.kill();
     let done = Arc::new(AtomicUsize::new(0));
     let counter = done.clone();
     let handler = move |_: Work, _: Context| {
         counter.fetch_add(1, Ordering::SeqCst);
         std::future::ready(Ok::<(), String>(()))
     };
-    let heir = start(Worker::remote(&node.url()).queue("default", 20).handle(handler));
-    until("all are done", async || Ok(db.count("select count(*) from pitwheel.job").await? == 0)).await?;
-    assert_eq!(done.load(Ordering::SeqCst), ids.len(), "each once");
-    heir.stop().await?;
+    let second = start_worker(Worker::remote(&node.url()).queue("default", 20).handle(handler));
+    wait_until("all are done", async || Ok(db.count("select count(*) from pitwheel.job").await? == 0))
+        .await?;
+    assert_eq!(done.load(Ordering::SeqCst), ids.len(), "each job ran once");
+    second.stop().await?;
     node.stop().await
 }
 
@@ -282,12 +279,12 @@ async fn the_stream_of_a_worker_that_was_declared_dead_ends() -> Result<()> {
     let db = TestDb::new().await?;
     let node = Node::start(db.pitwheel(), SHORT_LEASE).await?;
     let mut silent = node.stream(1).await?;
-    let mut beating = node.stream(1).await?;
-    silent.beating.abort();
-    let ended = tokio::time::timeout(PATIENCE, silent.messages.message()).await?;
+    let mut other = node.stream(1).await?;
+    silent.heartbeats.abort();
+    let ended = tokio::time::timeout(WAIT_MAX, silent.messages.message()).await?;
     assert_eq!(ended.expect_err("nothing was due").code(), Code::Aborted);
     let id = db.job().kind("work").insert().await?;
-    assert_eq!(beating.jobs().await?[0].job_id, id, "the other goes on");
+    assert_eq!(other.jobs().await?[0].job_id, id, "the other stream continues");
     node.stop().await
 }
 
@@ -306,30 +303,31 @@ async fn a_node_that_restarts_loses_and_repeats_nothing() -> Result<()> {
             Ok::<(), String>(())
         }
     };
-    let running = start(Worker::remote(&node.url()).queue("default", 10).handle(handler));
+    let running = start_worker(Worker::remote(&node.url()).queue("default", 10).handle(handler));
     db.pitwheel().enqueue_many((0..500).map(work)).await?;
-    until("some are done", async || Ok(runs.load(Ordering::SeqCst) > 50)).await?;
+    wait_until("some are done", async || Ok(runs.load(Ordering::SeqCst) > 50)).await?;
     node.stop().await?;
     let node = Node::start_at(db.pitwheel(), LEASE, address).await?;
-    until("all are done", async || Ok(db.count("select count(*) from pitwheel.job").await? == 0)).await?;
-    assert_eq!(runs.load(Ordering::SeqCst), 500, "each once");
+    wait_until("all are done", async || Ok(db.count("select count(*) from pitwheel.job").await? == 0))
+        .await?;
+    assert_eq!(runs.load(Ordering::SeqCst), 500, "each job ran once");
     let stats = running.stop().await?;
     assert_eq!((stats.settled, stats.lost), (500, 0));
     node.stop().await
 }
 
 #[tokio::test]
-async fn a_job_that_kills_its_workers_runs_alone_and_is_buried() -> Result<()> {
+async fn a_job_that_crashed_twice_runs_alone_and_is_buried_after_the_third_crash() -> Result<()> {
     let db = TestDb::new().await?;
     let node = Node::start(db.pitwheel(), SHORT_LEASE).await?;
     db.job().kind("work").payload(r#"{"n":1}"#).insert().await?;
     let mut stream = node.stream(10).await?;
     let first = stream.jobs().await?;
     let suspect = db.job().kind("work").payload(r#"{"n":2}"#).crashes(2).insert().await?;
-    // The only stream is busy: it gets nothing more until it has run empty, then the suspect, and nothing beside it.
-    until("the stream is let run empty", async || {
+    // The only stream is busy: it gets nothing more until all its jobs are settled, then the suspect alone.
+    wait_until("the stream gets no more jobs", async || {
         let id = db.job().kind("work").payload(r#"{"n":3}"#).insert().await?;
-        tokio::time::sleep(Duration::from_millis(300)).await; // several polls long: it would have come by now
+        tokio::time::sleep(Duration::from_millis(300)).await; // several polls: the job would have been sent by now
         Ok(db.state(id).await? == Some(State::Waiting))
     })
     .await?;
@@ -343,9 +341,9 @@ async fn a_job_that_kills_its_workers_runs_alone_and_is_buried() -> Result<()> {
             break;
         }
     }
-    assert_eq!(running.len(), 1, "the suspect comes alone");
+    assert_eq!(running.len(), 1, "the suspect is sent alone");
     assert_eq!(db.count("select count(*) from pitwheel.job where holder is not null").await?, 1);
     drop(stream);
-    until("it is buried", async || Ok(db.state(suspect).await? == Some(State::Dead))).await?;
+    wait_until("it is buried", async || Ok(db.state(suspect).await? == Some(State::Dead))).await?;
     node.stop().await
 }

@@ -1,4 +1,4 @@
-//! Whatever comes in, the answer is a clear refusal, and the next caller is served.
+//! Whatever is sent, the server refuses it with a clear status and serves the next caller.
 
 mod support;
 
@@ -10,20 +10,15 @@ use pitwheel_testkit::TestDb;
 use tokio::io::AsyncWriteExt;
 use tonic::Code;
 
-use crate::support::Node;
+use crate::support::{Node, claim_of, stream_request};
 
 const LEASE: Duration = Duration::from_secs(30);
 
 #[tokio::test]
-async fn a_stream_that_asks_for_nonsense_is_refused() -> Result<()> {
+async fn a_stream_request_with_invalid_fields_is_refused() -> Result<()> {
     let db = TestDb::new().await?;
     let node = Node::start(db.pitwheel(), LEASE).await?;
-    let good = v1::StreamJobsRequest {
-        worker: "w".into(),
-        queues: vec!["default".into()],
-        kinds: vec!["work".into()],
-        slots: 1,
-    };
+    let good = stream_request(1);
     let bad = [
         v1::StreamJobsRequest { worker: "\n".into(), ..good.clone() },
         v1::StreamJobsRequest { queues: vec![], ..good.clone() },
@@ -36,9 +31,9 @@ async fn a_stream_that_asks_for_nonsense_is_refused() -> Result<()> {
     ];
     let mut client = node.workers().await?;
     for request in bad {
-        let told = format!("{request:?}");
-        let refusal = client.stream_jobs(request).await.expect_err(&told);
-        assert_eq!(refusal.code(), Code::InvalidArgument, "{told}: {refusal}");
+        let shown = format!("{request:?}");
+        let refusal = client.stream_jobs(request).await.expect_err(&shown);
+        assert_eq!(refusal.code(), Code::InvalidArgument, "{shown}: {refusal}");
     }
     assert_eq!(db.count("select count(*) from pitwheel.worker").await?, 0);
     client.stream_jobs(good).await?;
@@ -46,7 +41,7 @@ async fn a_stream_that_asks_for_nonsense_is_refused() -> Result<()> {
 }
 
 #[tokio::test]
-async fn jobs_that_cannot_be_kept_are_refused_with_their_batch() -> Result<()> {
+async fn an_invalid_job_is_refused_with_its_whole_batch() -> Result<()> {
     let db = TestDb::new().await?;
     let node = Node::start(db.pitwheel(), LEASE).await?;
     let good = v1::NewJob { kind: "work".into(), ..v1::NewJob::default() };
@@ -72,10 +67,10 @@ async fn jobs_that_cannot_be_kept_are_refused_with_their_batch() -> Result<()> {
     ];
     let mut client = node.jobs().await?;
     for job in bad {
-        let told: String = format!("{job:?}").chars().take(200).collect();
+        let shown: String = format!("{job:?}").chars().take(200).collect();
         let refusal =
-            client.enqueue(v1::EnqueueRequest { jobs: vec![good.clone(), job] }).await.expect_err(&told);
-        assert_eq!(refusal.code(), Code::InvalidArgument, "{told}: {refusal}");
+            client.enqueue(v1::EnqueueRequest { jobs: vec![good.clone(), job] }).await.expect_err(&shown);
+        assert_eq!(refusal.code(), Code::InvalidArgument, "{shown}: {refusal}");
     }
     for count in [0, 501] {
         let jobs = vec![good.clone(); count];
@@ -95,13 +90,13 @@ async fn jobs_that_cannot_be_kept_are_refused_with_their_batch() -> Result<()> {
 }
 
 #[tokio::test]
-async fn results_that_say_nothing_are_refused_and_the_job_goes_on() -> Result<()> {
+async fn invalid_results_are_refused_and_the_job_still_runs() -> Result<()> {
     let db = TestDb::new().await?;
     let node = Node::start(db.pitwheel(), LEASE).await?;
     db.pitwheel().enqueue(pitwheel::NewJob::raw("work", "{}")).await?;
     let mut stream = node.stream(1).await?;
     let job = stream.jobs().await?.remove(0);
-    let claim = Some(v1::Claim { job_id: job.job_id, fence: job.fence });
+    let claim = Some(claim_of(&job));
     let outcome = |outcome| v1::Result { claim, outcome: Some(outcome) };
     use v1::result::Outcome as Reply;
     let bad = [
@@ -117,28 +112,29 @@ async fn results_that_say_nothing_are_refused_and_the_job_goes_on() -> Result<()
         })),
     ];
     for result in bad {
-        let told = format!("{result:?}");
+        let shown = format!("{result:?}");
         let request = v1::ReportResultRequest { results: vec![result] };
-        let refusal = stream.client.report_result(request).await.expect_err(&told);
-        assert_eq!(refusal.code(), Code::InvalidArgument, "{told}: {refusal}");
+        let refusal = stream.client.report_result(request).await.expect_err(&shown);
+        assert_eq!(refusal.code(), Code::InvalidArgument, "{shown}: {refusal}");
     }
-    // What nobody holds is lost, whatever is said of it; a wild note and a wild error are taken as far as they can be.
-    let strange = v1::Assignment { job_id: i64::MAX, fence: -1, ..job.clone() };
-    assert_eq!(stream.complete(&strange).await?, v1::Written::Lost);
-    let wild = v1::Progress { fraction: f32::NAN, note: "\0".repeat(10_000) };
-    assert_eq!(stream.report(&job, Reply::Progress(wild)).await?, v1::Written::Yes);
+    // A result for a job that is not held is lost. An invalid note and an overlong error are shortened and accepted.
+    let unknown = v1::Assignment { job_id: i64::MAX, fence: -1, ..job.clone() };
+    assert_eq!(stream.complete(&unknown).await?, v1::Written::Lost);
+    let invalid = v1::Progress { fraction: f32::NAN, note: "\0".repeat(10_000) };
+    assert_eq!(stream.report(&job, Reply::Progress(invalid)).await?, v1::Written::Yes);
     let error = v1::Fail { error: "\0é".repeat(100_000), cause: 77, ..v1::Fail::default() };
     assert_eq!(stream.report(&job, Reply::Fail(error)).await?, v1::Written::Yes);
     node.stop().await
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_protocol_disturb_nobody() -> Result<()> {
+async fn bytes_of_no_protocol_do_not_disturb_the_server() -> Result<()> {
     let db = TestDb::new().await?;
     let node = Node::start(db.pitwheel(), LEASE).await?;
+    // Written by hand: no client library sends these bytes.
     for noise in [b"GET / HTTP/1.1\r\n\r\n".as_slice(), &[0; 1000], &[0xff; 100_000]] {
         let mut socket = tokio::net::TcpStream::connect(node.address).await?;
-        // The node may hang up before it has read all of it.
+        // The node may close the connection before it has read all of it.
         let _ = socket.write_all(noise).await;
     }
     let job = v1::NewJob { kind: "work".into(), ..v1::NewJob::default() };

@@ -1,4 +1,4 @@
-//! What people do through the HTTP door, and that it is the same engine behind it.
+//! What operators and programs do over HTTP.
 
 mod support;
 
@@ -6,18 +6,19 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use pitwheel::{Context, State, Verdict, Worker};
-use pitwheel_testkit::TestDb;
+use pitwheel_testkit::{Http, TestDb, Work, start_worker, wait_until};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::support::http::Http;
-use crate::support::{Node, Work, start, until};
+use crate::support::Node;
 
 const LEASE: Duration = Duration::from_secs(30);
-/// A worker hears of an order at once, as it were.
+/// A worker receives a command with its next heartbeat, so a short lease makes this fast.
 const SHORT_LEASE: Duration = Duration::from_secs(2);
 
-async fn served() -> Result<(TestDb, Node, Http)> {
+const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+async fn serve() -> Result<(TestDb, Node, Http)> {
     let db = TestDb::new().await?;
     let node = Node::start(db.pitwheel(), LEASE).await?;
     let http = Http::new(node.address);
@@ -26,38 +27,38 @@ async fn served() -> Result<(TestDb, Node, Http)> {
 
 #[tokio::test]
 async fn a_job_is_enqueued_and_shown_byte_for_byte() -> Result<()> {
-    let (_db, node, http) = served().await?;
+    let (_db, node, http) = serve().await?;
     let body = r#"{"jobs":[{"kind":"work","payload":{"n": 1.50, "big": 12345678901234567890},"metadata":{"a":1},
         "queue":"mail","priority":5,"max_attempts":3,"timeout_ms":1500,"key":"k"},{"kind":"other"}]}"#;
-    let kind = "content-type: application/json\r\n";
-    let trace = "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n";
-    let answer = http.send("POST", "/api/v1/jobs", &format!("{kind}{trace}"), body.as_bytes()).await?;
-    assert_eq!(answer.status, 201, "{}", answer.text);
-    let first = answer.json()?["jobs"][0]["id"].as_i64().context("no id")?;
+    let json = http.header("content-type", "application/json");
+    let traced = json.header("traceparent", TRACEPARENT);
+    let response = traced.send("POST", "/api/v1/jobs", body).await?;
+    assert_eq!(response.status, 201, "{}", response.text);
+    let first = response.json()?["jobs"][0]["id"].as_i64().context("no id")?;
     let shown = http.get(&format!("/api/v1/jobs/{first}")).await?;
     assert!(shown.text.contains(r#""payload":{"n": 1.50, "big": 12345678901234567890}"#), "{}", shown.text);
     let shown = shown.json()?;
-    assert_eq!(shown["metadata"]["traceparent"], "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+    assert_eq!(shown["metadata"]["traceparent"], TRACEPARENT);
     assert_eq!(
         (&shown["queue"], &shown["priority"], &shown["state"]),
         (&json!("mail"), &json!(5), &json!("waiting"))
     );
-    let again = http.send("POST", "/api/v1/jobs", kind, body.as_bytes()).await?.json()?;
+    let again = json.send("POST", "/api/v1/jobs", body).await?.json()?;
     assert_eq!(again["jobs"][0], json!({ "id": first, "is_new": false }), "its key is taken");
     node.stop().await
 }
 
 #[tokio::test]
-async fn jobs_are_changed_by_selection_and_by_filter() -> Result<()> {
-    let (db, node, http) = served().await?;
+async fn jobs_are_changed_by_id_and_by_filter() -> Result<()> {
+    let (db, node, http) = serve().await?;
     let mut ids = Vec::new();
     for _ in 0..3 {
         ids.push(db.job().kind("work").insert().await?);
     }
     let outcome = async |path: &str, body: Value| -> Result<Value> {
-        let answer = http.post(&format!("/api/v1/jobs/{path}"), &body).await?;
-        anyhow::ensure!(answer.status == 200, "{path}: {}", answer.text);
-        Ok(answer.json()?["jobs"]
+        let response = http.post(&format!("/api/v1/jobs/{path}"), &body).await?;
+        anyhow::ensure!(response.status == 200, "{path}: {}", response.text);
+        Ok(response.json()?["jobs"]
             .as_array()
             .context("no list")?
             .iter()
@@ -90,20 +91,24 @@ async fn jobs_are_changed_by_selection_and_by_filter() -> Result<()> {
         json!({ "filter": {} }),
         json!({ "ids": [1], "run_at": "2030-01-01T00:00:00Z" }),
     ] {
-        let answer = http.post("/api/v1/jobs/cancel", &wrong).await?;
-        assert_eq!((answer.status, answer.kind.as_str()), (400, "application/problem+json"), "{wrong}");
+        let response = http.post("/api/v1/jobs/cancel", &wrong).await?;
+        assert_eq!(
+            (response.status, response.content_type.as_str()),
+            (400, "application/problem+json"),
+            "{wrong}"
+        );
     }
     let audit = http.get("/api/v1/audit").await?.json()?;
-    let said: Vec<&Value> =
+    let actions: Vec<&Value> =
         audit["changes"].as_array().context("no list")?.iter().map(|line| &line["action"]).collect();
-    assert_eq!(said, ["job.delete", "job.reschedule", "job.retry", "job.cancel", "job.cancel"]);
+    assert_eq!(actions, ["job.delete", "job.reschedule", "job.retry", "job.cancel", "job.cancel"]);
     assert_eq!(audit["changes"][0]["actor"], "loopback");
     node.stop().await
 }
 
 #[tokio::test]
 async fn lists_are_paged_and_filtered() -> Result<()> {
-    let (db, node, http) = served().await?;
+    let (db, node, http) = serve().await?;
     for n in 0..7 {
         db.job().kind(if n % 2 == 0 { "even" } else { "odd" }).insert().await?;
     }
@@ -129,15 +134,19 @@ async fn lists_are_paged_and_filtered() -> Result<()> {
         "history?state=waiting",
         "jobs?kind=%00",
     ] {
-        let answer = http.get(&format!("/api/v1/{wrong}")).await?;
-        assert_eq!((answer.status, answer.kind.as_str()), (400, "application/problem+json"), "{wrong}");
+        let response = http.get(&format!("/api/v1/{wrong}")).await?;
+        assert_eq!(
+            (response.status, response.content_type.as_str()),
+            (400, "application/problem+json"),
+            "{wrong}"
+        );
     }
     node.stop().await
 }
 
 #[tokio::test]
 async fn a_queue_is_paused_and_resumed() -> Result<()> {
-    let (db, node, http) = served().await?;
+    let (db, node, http) = serve().await?;
     db.job().kind("work").insert().await?;
     assert_eq!(http.post("/api/v1/queues/default/pause", &Value::Null).await?.json()?["paused"], true);
     let mut stream = node.stream(1).await?;
@@ -154,7 +163,7 @@ async fn a_queue_is_paused_and_resumed() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_drained_worker_finishes_and_ends() -> Result<()> {
+async fn a_drained_worker_finishes_its_jobs_and_ends() -> Result<()> {
     let db = TestDb::new().await?;
     let node = Node::start(db.pitwheel(), SHORT_LEASE).await?;
     let http = Http::new(node.address);
@@ -170,9 +179,10 @@ async fn a_drained_worker_finishes_and_ends() -> Result<()> {
         };
         let worker =
             if remote { Worker::remote(&node.url()) } else { Worker::new(db.pitwheel()).lease(SHORT_LEASE) };
-        let running = start(worker.name("one").queue("default", 5).grace(Duration::ZERO).handle(handler));
+        let running =
+            start_worker(worker.name("one").queue("default", 5).grace(Duration::ZERO).handle(handler));
         let id = db.pitwheel().enqueue(&Work { n: 1 }).await?.id;
-        begins.recv().await.context("it never began")?;
+        begins.recv().await.context("the job never began")?;
         let worker = http.get("/api/v1/workers").await?.json()?["workers"][0].clone();
         assert_eq!(
             (&worker["name"], &worker["running"], &worker["state"]),
@@ -182,34 +192,38 @@ async fn a_drained_worker_finishes_and_ends() -> Result<()> {
         let path = format!("/api/v1/workers/{}/drain", worker["id"]);
         assert_eq!(http.post(&path, &Value::Null).await?.status, 200);
         let left = db.pitwheel().enqueue(&Work { n: 2 }).await?.id;
-        until("it is told", async || {
+        wait_until("it is draining", async || {
             Ok(http.get("/api/v1/workers").await?.json()?["workers"][0]["state"] == "draining")
         })
         .await?;
         go.send(true)?;
         let stats = running.ended().await?;
-        assert_eq!((stats.started, stats.settled), (1, 1), "what ran is done, without a shutdown");
+        assert_eq!((stats.started, stats.settled), (1, 1), "the running job is done, without a shutdown");
         assert_eq!(db.state(id).await?, Some(State::Done));
-        assert_eq!(db.state(left).await?, Some(State::Waiting), "for another worker");
+        assert_eq!(db.state(left).await?, Some(State::Waiting), "left for another worker");
         db.pitwheel().cancel(left).await?;
     }
     node.stop().await
 }
 
 #[tokio::test]
-async fn progress_and_state_are_seen_as_they_change() -> Result<()> {
-    let (db, node, http) = served().await?;
+async fn events_show_progress_and_state_as_they_change() -> Result<()> {
+    let (db, node, http) = serve().await?;
     let id = db.job().kind("work").payload(r#"{"n":1}"#).insert().await?;
     let mut events = http.events(&format!("/api/v1/events?jobs={id},4711")).await?;
     let (name, job) = events.next().await?;
-    assert_eq!((name.as_str(), &job["state"]), ("job", &json!("waiting")), "first, how it stands");
+    assert_eq!(
+        (name.as_str(), &job["state"]),
+        ("job", &json!("waiting")),
+        "the first event is the current state"
+    );
     assert_eq!(events.next().await?, ("not_found".to_owned(), json!({ "id": 4711 })));
     let handler = async |_: Work, context: Context| {
         context.progress(0.5, "half");
         tokio::time::sleep(Duration::from_secs(2)).await; // the job's work
         Ok::<(), String>(())
     };
-    let running = start(Worker::remote(&node.url()).queue("default", 1).handle(handler));
+    let running = start_worker(Worker::remote(&node.url()).queue("default", 1).handle(handler));
     let mut states = Vec::new();
     loop {
         let (name, job) = events.next().await?;
@@ -230,7 +244,7 @@ async fn progress_and_state_are_seen_as_they_change() -> Result<()> {
     loop {
         let (name, queue) = queues.next().await?;
         assert_eq!((name.as_str(), &queue["name"]), ("queue", &json!("mail")));
-        // A look that began a moment before the insert and saw it all the same has it due later.
+        // A query that began just before the insert and still saw the job counts it as due later.
         if queue["later"] != 1 {
             assert_eq!((&queue["waiting"], &queue["later"]), (&json!(1), &json!(0)));
             break;
@@ -240,15 +254,15 @@ async fn progress_and_state_are_seen_as_they_change() -> Result<()> {
 }
 
 #[tokio::test]
-async fn metrics_count_what_happens() -> Result<()> {
-    let (db, node, http) = served().await?;
+async fn every_documented_metric_is_served_and_counts() -> Result<()> {
+    let (db, node, http) = serve().await?;
     let handler = async |work: Work, _: Context| match work.n {
-        // Not again before the test is over.
+        // No second attempt before the test ends.
         0 => Ok::<_, String>(Verdict::retry_after(Duration::from_secs(3600), "no")),
-        _ => Ok(Verdict::Complete),
+        _ => Ok(Verdict::complete().into()),
     };
-    let running = start(Worker::remote(&node.url()).queue("counted", 5).handle(handler));
-    until("its stream is open", async || {
+    let running = start_worker(Worker::remote(&node.url()).queue("counted", 5).handle(handler));
+    wait_until("its stream is open", async || {
         Ok(http.get("/metrics").await?.text.contains("pitwheel_grpc_streams 1"))
     })
     .await?;
@@ -263,7 +277,7 @@ async fn metrics_count_what_happens() -> Result<()> {
         .await?;
     }
     db.job().queue("left").insert().await?;
-    until("all are counted", async || {
+    wait_until("all are counted", async || {
         let text = http.get("/metrics").await?.text;
         Ok(text
             .contains(r#"pitwheel_jobs_finished_total{queue="counted",kind="work",outcome="completed"} 2"#)
@@ -293,7 +307,7 @@ async fn metrics_count_what_happens() -> Result<()> {
     let names: Vec<&str> = documented.split('`').filter(|word| word.starts_with("pitwheel_")).collect();
     assert!(names.len() > 25, "{names:?}");
     for name in &names {
-        assert!(text.contains(&format!("# TYPE {name} ")), "{name} is documented, and not there");
+        assert!(text.contains(&format!("# TYPE {name} ")), "{name} is documented but not served");
     }
     let shown = text.lines().filter_map(|line| line.strip_prefix("# TYPE pitwheel_")?.split(' ').next());
     for name in shown {
@@ -304,8 +318,8 @@ async fn metrics_count_what_happens() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_node_says_whether_it_lives_and_whether_it_is_ready() -> Result<()> {
-    let (db, node, http) = served().await?;
+async fn a_node_reports_its_health_and_its_readiness() -> Result<()> {
+    let (db, node, http) = serve().await?;
     assert_eq!(http.get("/healthz").await?.status, 200);
     assert_eq!(http.get("/readyz").await?.status, 200);
     db.client()

@@ -1,17 +1,20 @@
-//! A walk over everything that the API's description names, with values that nobody means.
+//! Every operation in the API's description is called with values that are out of range or of the wrong type.
 
 mod support;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use pitwheel_testkit::TestDb;
+use pitwheel_testkit::{Http, HttpResponse, TestDb, WAIT_MAX};
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use crate::support::Node;
-use crate::support::http::{Answer, Http};
 
-/// What goes into a path or behind a question mark.
+/// Values for path and query parameters.
 const WORDS: [&str; 14] = [
     "0",
     "-1",
@@ -53,15 +56,19 @@ fn values() -> Vec<Value> {
     ]
 }
 
-/// An answer that is neither wanted nor a failure of ours.
-fn check(answer: &Answer, what: &str) {
-    assert!((200..500).contains(&answer.status), "{what}: {} {}", answer.status, answer.text);
-    if answer.status >= 400 {
-        assert_eq!(answer.kind, "application/problem+json", "{what}: {} {}", answer.status, answer.text);
+/// Fails if the response is a server error, or an error without a problem document.
+fn check(response: &HttpResponse, what: &str) {
+    assert!((200..500).contains(&response.status), "{what}: {} {}", response.status, response.text);
+    if response.status >= 400 {
+        assert_eq!(
+            response.content_type, "application/problem+json",
+            "{what}: {} {}",
+            response.status, response.text
+        );
     }
 }
 
-/// A value that the description allows.
+/// A value that the schema allows.
 fn sample(schema: &Value, description: &Value) -> Value {
     if let Some(name) = schema["$ref"].as_str().and_then(|name| name.rsplit('/').next()) {
         return sample(&description["components"]["schemas"][name], description);
@@ -83,7 +90,7 @@ fn sample(schema: &Value, description: &Value) -> Value {
     }
 }
 
-/// Every place in a body, each time with another value in it.
+/// The sample with each of its values replaced by each of the wrong values.
 fn bodies(sample: &Value) -> Vec<Value> {
     let mut all = values();
     match sample {
@@ -105,7 +112,7 @@ fn bodies(sample: &Value) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn nothing_that_is_sent_takes_the_server_down_or_loses_a_job() -> Result<()> {
+async fn no_request_stops_the_server_or_loses_a_job() -> Result<()> {
     let db = TestDb::new().await?;
     for _ in 0..3 {
         db.job().kind("kept").queue("kept").insert().await?;
@@ -119,7 +126,7 @@ async fn nothing_that_is_sent_takes_the_server_down_or_loses_a_job() -> Result<(
             let method = method.to_uppercase();
             let path = format!("/api/v1{path}");
             let named: Vec<String> = WORDS.iter().map(|word| fill(&path, word)).collect();
-            // A stream of events that is asked for rightly goes on.
+            // A valid request for events gets a response without an end.
             let endless = path.ends_with("/events");
             for path in named.iter().filter(|_| !endless) {
                 check(&http.json(&method, path, &json!({})).await?, &format!("{method} {path}"));
@@ -144,9 +151,9 @@ async fn nothing_that_is_sent_takes_the_server_down_or_loses_a_job() -> Result<(
             }
             let path = fill(&path, "1");
             for body in bodies(&sample(schema, &description)) {
-                let answer = http.json(&method, &path, &body).await?;
+                let response = http.json(&method, &path, &body).await?;
                 let shown: String = body.to_string().chars().take(200).collect();
-                check(&answer, &format!("{method} {path} {shown}"));
+                check(&response, &format!("{method} {path} {shown}"));
                 calls += 1;
             }
             for (kind, bytes) in [
@@ -156,22 +163,36 @@ async fn nothing_that_is_sent_takes_the_server_down_or_loses_a_job() -> Result<(
                 ("text/plain", b"{}"),
                 ("multipart/form-data", b"--"),
             ] {
-                let answer = http.send(&method, &path, &format!("content-type: {kind}\r\n"), bytes).await?;
-                check(&answer, &format!("{method} {path} {kind}"));
-                assert!(answer.status >= 400, "{method} {path} {kind}");
+                let response = http.header("content-type", kind).send(&method, &path, bytes).await?;
+                check(&response, &format!("{method} {path} {kind}"));
+                assert!(response.status >= 400, "{method} {path} {kind}");
             }
         }
     }
-    assert!(calls > 1000, "only {calls} calls: is the description whole?");
-    let huge = vec![b' '; 33 * 1024 * 1024];
-    let answer = http.send("POST", "/api/v1/jobs", "content-type: application/json\r\n", &huge).await?;
-    assert_eq!(answer.status, 413);
+    assert!(calls > 1000, "only {calls} calls: the description is incomplete");
+    assert_eq!(status_of_too_large_body(node.address).await?, 413);
     for method in ["PUT", "DELETE", "PATCH", "OPTIONS", "BREW"] {
-        check(&http.send(method, "/api/v1/jobs", "", b"").await?, method);
+        check(&http.send(method, "/api/v1/jobs", "").await?, method);
     }
     assert_eq!(http.get("/readyz").await?.status, 200);
     assert_eq!(db.count("select count(*) from pitwheel.job where kind = 'kept'").await?, 3);
     node.stop().await
+}
+
+/// The status for a body above the limit. Written by hand: the server responds before it has read the body and closes
+/// the connection, which a client library may report as a broken connection.
+async fn status_of_too_large_body(address: SocketAddr) -> Result<u16> {
+    const SIZE: usize = 33 * 1024 * 1024;
+    let mut stream = TcpStream::connect(address).await?;
+    let head = format!(
+        "POST /api/v1/jobs HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\
+        content-type: application/json\r\ncontent-length: {SIZE}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await?;
+    let _ = stream.write_all(&vec![b' '; SIZE]).await;
+    let mut line = String::new();
+    timeout(WAIT_MAX, BufReader::new(stream).read_line(&mut line)).await??;
+    Ok(line.split(' ').nth(1).with_context(|| format!("no status: {line:?}"))?.parse()?)
 }
 
 fn fill(path: &str, word: &str) -> String {

@@ -1,4 +1,5 @@
-//! What tests need: a database each, factories, and the interleaving explorer.
+//! What the tests of all crates share: a database each, factories, workers and processes in the background, an HTTP
+//! client, and the interleaving explorer. A dev-dependency, never a dependency.
 //!
 //! ```no_run
 //! # use pitwheel::Settled;
@@ -17,16 +18,30 @@
 //! # }
 //! ```
 
-mod db;
+mod child_process;
+mod database;
 mod explore;
-mod job;
-mod perform;
-mod report;
-mod server;
-mod stage;
+#[cfg(feature = "http")]
+mod http;
+mod job_factory;
+mod kinds;
+mod postgres;
+mod psql;
+mod scratch;
+mod test_db;
+mod wait;
+mod worker;
 
-pub use db::TestDb;
-pub use explore::{Explorer, Session};
-pub use job::JobFactory;
-pub use report::{Explored, Run};
-pub use stage::Stage;
+pub use child_process::{ChildProcess, is_alive, signal};
+pub use database::Database;
+pub use explore::{Connection, Explored, Explorer, Run, Session};
+#[cfg(feature = "http")]
+pub use http::{Events, Http, HttpResponse};
+pub use job_factory::JobFactory;
+pub use kinds::{Greet, Nap, Work, work};
+pub use postgres::{connect, is_listening};
+pub use psql::psql;
+pub use scratch::ScratchFolder;
+pub use test_db::TestDb;
+pub use wait::{WAIT_MAX, block_until, wait_until};
+pub use worker::{RunningWorker, start_worker, worker};

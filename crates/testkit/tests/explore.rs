@@ -1,4 +1,4 @@
-//! The explorer itself: it takes every order there is, and sees what locks do to them.
+//! The explorer itself: it runs every feasible order, and knows which sessions wait for a lock.
 
 use anyhow::Result;
 use pitwheel_testkit::{Explorer, Session, TestDb};
@@ -11,7 +11,7 @@ fn updates(name: &'static str, first: &'static str, second: &'static str) -> Ses
 }
 
 #[tokio::test]
-async fn sessions_that_share_nothing_meet_in_every_order() -> Result<()> {
+async fn sessions_that_share_nothing_run_in_every_order() -> Result<()> {
     let db = TestDb::unmigrated().await?;
     let two_steps = |name| Session::new(name).sql("select 1").sql("select 2");
     let explored = Explorer::from_scratch(&db, "independent")
@@ -42,7 +42,7 @@ async fn a_session_that_waits_for_a_lock_is_not_scheduled() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_deadlock_is_waited_out_and_told() -> Result<()> {
+async fn a_deadlock_ends_with_an_error_in_one_session() -> Result<()> {
     let db = TestDb::unmigrated().await?;
     let (one, two) = ("update row set n = n + 1 where id = 1", "update row set n = n + 1 where id = 2");
     let start = |title| Explorer::from_scratch(&db, title).setup(ROWS).end("select sum(n) from row");

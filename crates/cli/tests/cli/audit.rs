@@ -1,11 +1,11 @@
-//! Who changed what is written down, and can be read.
+//! Every change is in the audit log, with its actor.
 
 use serde_json::json;
 
-use crate::support::{Db, Ran, Result};
+use crate::support::{Db, Output, Result};
 
 #[test]
-fn every_change_names_who_made_it() -> Result {
+fn every_change_is_logged_with_its_actor() -> Result {
     let db = Db::migrated()?;
     let id = db.enqueue(&["greet"])?;
     let text = id.to_string();
@@ -22,7 +22,7 @@ fn every_change_names_who_made_it() -> Result {
         (&["tokens", "revoke", "ci"], "token.revoke"),
     ];
     for (args, action) in changes {
-        Ran::of(db.command(args).env("USER", "ada"))?.with_code(0)?;
+        Output::of(db.command(args).env("USER", "ada"))?.with_code(0)?;
         let last = &db.json(&["audit", "--limit", "1"])?[0];
         assert_eq!((&last["actor"], &last["action"]), (&json!("cli ada"), &json!(action)), "{args:?}");
         let jobs = if action.starts_with("job.") { json!([id]) } else { json!(null) };
@@ -37,11 +37,11 @@ fn every_change_names_who_made_it() -> Result {
 }
 
 #[test]
-fn without_a_user_the_log_says_so() -> Result {
+fn the_actor_is_the_user_or_unknown() -> Result {
     let db = Db::migrated()?;
     let actor = |user: &str, logname: &str| -> Result<String> {
         let mut command = db.command(&["queues", "pause", &format!("q-{user}-{logname}")]);
-        Ran::of(command.env("USER", user).env("LOGNAME", logname))?.with_code(0)?;
+        Output::of(command.env("USER", user).env("LOGNAME", logname))?.with_code(0)?;
         let last = &db.json(&["audit", "--limit", "1"])?[0];
         Ok(last["actor"].as_str().ok_or("no actor")?.to_owned())
     };
@@ -68,6 +68,6 @@ fn the_log_is_read_a_page_at_a_time() -> Result {
     assert!(first.err.contains(&format!("--before {before}")), "{first:#?}");
     let rest = db.json(&["audit", "--limit", "2", "--before", &before])?;
     assert_eq!((rest.as_array().map(Vec::len), &rest[0]["subject"]), (Some(1), &json!("a")));
-    db.run(&["audit", "--limit", "1001"])?.with_code(2)?.says_error("limit 1001 is above 1000");
+    db.run(&["audit", "--limit", "1001"])?.with_code(2)?.assert_error("limit 1001 is above 1000");
     Ok(())
 }

@@ -1,31 +1,33 @@
 //! Jobs are changed by their ids or by a filter, one or thousands.
 
 use pitwheel::{Context, Job, Pitwheel, Worker};
+use pitwheel_testkit::{block_until, psql, start_worker};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::support::{Db, Result, eventually, query};
+use crate::support::{Db, Result};
 
 /// More than one page, and more than one statement.
 const MANY: usize = 1500;
 
 fn enqueue_many(db: &Db, kind: &str) -> Result {
     let sql = format!("select count(pitwheel.enqueue('{kind}', '{{}}')) from generate_series(1, {MANY})");
-    query(&db.url, &sql).map(drop)
+    psql(&db.url, &sql)?;
+    Ok(())
 }
 
 fn count(db: &Db, what: &str) -> Result<usize> {
-    Ok(query(&db.url, &format!("select count(*) from pitwheel.{what}"))?.parse()?)
+    Ok(psql(&db.url, &format!("select count(*) from pitwheel.{what}"))?.parse()?)
 }
 
-/// How many jobs met this end.
-fn met(outcomes: &Value, outcome: &str) -> usize {
+/// How many jobs have this outcome.
+fn count_outcome(outcomes: &Value, outcome: &str) -> usize {
     let outcomes = outcomes.as_array().map_or(&[] as &[Value], Vec::as_slice);
     outcomes.iter().filter(|job| job["outcome"] == outcome && job["id"].is_i64()).count()
 }
 
 #[test]
-fn a_filter_changes_all_that_match_and_nothing_else() -> Result {
+fn a_filter_changes_all_jobs_that_match_and_no_others() -> Result {
     let db = Db::migrated()?;
     enqueue_many(&db, "bulk")?;
     let other = db.enqueue(&["other", "--queue", "mail", "--key", "seven"])?.to_string();
@@ -36,10 +38,10 @@ fn a_filter_changes_all_that_match_and_nothing_else() -> Result {
     let cancelled = db.run(&["jobs", "cancel", "--state", "waiting", "--queue", "default"])?.with_code(0)?;
     assert_eq!((cancelled.out.as_str(), cancelled.err.as_str()), ("", "1,500 jobs cancelled\n"));
     let retried = db.json(&["jobs", "retry", "--state", "cancelled"])?;
-    assert_eq!((met(&retried, "retried"), retried.as_array().map(Vec::len)), (MANY, Some(MANY)));
+    assert_eq!((count_outcome(&retried, "retried"), retried.as_array().map(Vec::len)), (MANY, Some(MANY)));
     assert_eq!(count(&db, "job where run_at <= now()")?, MANY + 1);
     let deleted = db.json(&["jobs", "delete", "--state", "waiting", "--kind", "bulk"])?;
-    assert_eq!(met(&deleted, "deleted"), MANY);
+    assert_eq!(count_outcome(&deleted, "deleted"), MANY);
 
     let left = db.json(&["jobs", "list"])?;
     assert_eq!(left.as_array().map(Vec::len), Some(1));
@@ -50,18 +52,18 @@ fn a_filter_changes_all_that_match_and_nothing_else() -> Result {
 }
 
 #[test]
-fn more_ids_than_one_statement_takes_are_changed_all_the_same() -> Result {
+fn more_ids_than_fit_in_one_statement_are_all_changed() -> Result {
     let db = Db::migrated()?;
     enqueue_many(&db, "bulk")?;
-    let ids = query(&db.url, "select id from pitwheel.job order by id")?;
+    let ids = psql(&db.url, "select id from pitwheel.job order by id")?;
     let mut args = vec!["jobs", "delete", "-o", "json"];
     args.extend(ids.lines());
     args.push("999999");
 
     let deleted = db.run(&args)?.with_code(3)?;
-    deleted.says_error("job 999999 is not there: no waiting or finished job has this id");
+    deleted.assert_error("job 999999 is not there: no waiting or finished job has this id");
     let outcomes = deleted.json()?;
-    assert_eq!((met(&outcomes, "deleted"), met(&outcomes, "not_found")), (MANY, 1));
+    assert_eq!((count_outcome(&outcomes, "deleted"), count_outcome(&outcomes, "not_found")), (MANY, 1));
     assert_eq!(outcomes[0]["id"].to_string(), ids.lines().next().unwrap_or_default());
     assert_eq!(count(&db, "job")?, 0);
     Ok(())
@@ -89,14 +91,14 @@ fn jobs_are_deleted_and_rescheduled_by_id() -> Result {
     let deleted = db.run(&["jobs", "delete", &id])?.with_code(0)?;
     assert_eq!(deleted.err, format!("job {id} is deleted\n"));
     db.run(&["jobs", "show", &id])?.with_code(3)?;
-    db.run(&["jobs", "delete", &id])?.with_code(3)?.says_error("is not there");
+    db.run(&["jobs", "delete", &id])?.with_code(3)?.assert_error("is not there");
     let missing = db.run(&["jobs", "reschedule", &id])?.with_code(3)?;
-    missing.says_error("no waiting job has this id");
+    missing.assert_error("no waiting job has this id");
     Ok(())
 }
 
 #[test]
-fn what_is_meant_must_be_said() -> Result {
+fn a_change_without_ids_or_a_complete_filter_is_refused() -> Result {
     let db = Db::migrated()?;
     let id = db.enqueue(&["greet"])?.to_string();
     let wrong: [(&[&str], &str); 9] = [
@@ -114,12 +116,12 @@ fn what_is_meant_must_be_said() -> Result {
         (&["cancel", "--state", "waiting", "--queue", "no name"], "queue `no name` is not a name"),
     ];
     for (args, words) in wrong {
-        db.run(&[&["jobs"], args].concat())?.with_code(2)?.says_error(words);
+        db.run(&[&["jobs"], args].concat())?.with_code(2)?.assert_error(words);
     }
     for args in [["--in", "10"], ["--at", "tomorrow"], ["--in", "-5s"]] {
         db.run(&[&["jobs", "reschedule", &id], &args[..]].concat())?.with_code(2)?;
     }
-    db.run(&["jobs", "reschedule", &id, "--in", "99999d"])?.with_code(2)?.says_error("more than 100 years");
+    db.run(&["jobs", "reschedule", &id, "--in", "99999d"])?.with_code(2)?.assert_error("more than 100 years");
     let both = ["jobs", "reschedule", &id, "--in", "1h", "--at", "2099-01-31T08:00:00Z"];
     db.run(&both)?.with_code(2)?;
     assert_eq!(count(&db, "audit")?, 0);
@@ -127,7 +129,7 @@ fn what_is_meant_must_be_said() -> Result {
 }
 
 #[test]
-fn a_filter_that_matches_nothing_says_so_and_is_no_failure() -> Result {
+fn a_filter_without_matches_is_reported_and_is_no_failure() -> Result {
     let db = Db::migrated()?;
     db.enqueue(&["greet"])?;
     let none = db.run(&["jobs", "retry", "--state", "dead"])?.with_code(0)?;
@@ -137,7 +139,7 @@ fn a_filter_that_matches_nothing_says_so_and_is_no_failure() -> Result {
 }
 
 #[test]
-fn what_a_filter_could_not_change_is_told_with_its_reason() -> Result {
+fn jobs_that_a_filter_could_not_change_are_reported_with_the_reason() -> Result {
     let db = Db::migrated()?;
     let first = db.enqueue(&["invoice", "--key", "seven"])?;
     let second = db.enqueue(&["greet"])?;
@@ -155,47 +157,44 @@ fn what_a_filter_could_not_change_is_told_with_its_reason() -> Result {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Patient {}
+struct Endless {}
 
-impl Job for Patient {
-    const KIND: &'static str = "patient";
+impl Job for Endless {
+    const KIND: &'static str = "endless";
 }
 
-async fn wait_for_cancel(_: Patient, context: Context) -> Result<(), &'static str> {
+async fn wait_for_cancel(_: Endless, context: Context) -> Result<(), &'static str> {
     context.cancelled().await;
     Err("stopped")
 }
 
 #[test]
-fn running_jobs_are_asked_to_stop() -> Result {
+fn a_cancel_asks_running_jobs_to_stop() -> Result {
     let db = Db::migrated()?;
-    let id = db.enqueue(&["patient"])?.to_string();
+    let id = db.enqueue(&["endless"])?.to_string();
     let runtime = tokio::runtime::Runtime::new()?;
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let url = db.url.clone();
-    let working = runtime.spawn(async move {
-        let pitwheel = Pitwheel::connect(&url).await?;
+    let worker = runtime.block_on(async {
+        let pitwheel = Pitwheel::connect(&db.url).await?;
         let worker = Worker::new(&pitwheel).queue("default", 2).handle(wait_for_cancel);
-        worker.run(async { stopped.await.unwrap_or_default() }).await
-    });
-    let in_state = |word: &str| {
-        let listed = db.json(&["jobs", "list", "--state", word]);
+        Ok::<_, pitwheel::Error>(start_worker(worker))
+    })?;
+    let in_state = |state: &str| {
+        let listed = db.json(&["jobs", "list", "--state", state]);
         listed.map_or(0, |jobs| jobs.as_array().map_or(0, Vec::len))
     };
-    eventually("it runs", || in_state("running") == 1)?;
+    block_until("the job runs", || in_state("running") == 1)?;
     let refused = db.run(&["jobs", "delete", &id])?.with_code(3)?;
-    refused.says_error("cancel one that runs");
-    let ran = db.run(&["jobs", "cancel", &id])?.with_code(0)?;
-    assert!(ran.err.contains("its handler is asked to stop"), "{ran:#?}");
-    eventually("it is cancelled", || in_state("cancelled") == 1)?;
+    refused.assert_error("cancel one that runs");
+    let output = db.run(&["jobs", "cancel", &id])?.with_code(0)?;
+    assert!(output.err.contains("its handler is asked to stop"), "{output:#?}");
+    block_until("the job is cancelled", || in_state("cancelled") == 1)?;
 
-    db.enqueue(&["patient"])?;
-    db.enqueue(&["patient"])?;
-    eventually("they run", || in_state("running") == 2)?;
-    let ran = db.run(&["jobs", "cancel", "--state", "running"])?.with_code(0)?;
-    assert_eq!(ran.err, "2 jobs asked to stop\n");
-    eventually("they are cancelled", || in_state("cancelled") == 3)?;
-    stop.send(()).map_err(|()| "the worker has ended")?;
-    runtime.block_on(working)??;
+    db.enqueue(&["endless"])?;
+    db.enqueue(&["endless"])?;
+    block_until("both jobs run", || in_state("running") == 2)?;
+    let output = db.run(&["jobs", "cancel", "--state", "running"])?.with_code(0)?;
+    assert_eq!(output.err, "2 jobs asked to stop\n");
+    block_until("both jobs are cancelled", || in_state("cancelled") == 3)?;
+    runtime.block_on(worker.stop())?;
     Ok(())
 }

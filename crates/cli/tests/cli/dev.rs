@@ -1,94 +1,85 @@
-//! Dev mode: there in one command, gone in one signal.
+//! Dev mode: started by one command, ended by one signal.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, read_to_string};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{ChildStdout, Stdio};
 
+use pitwheel_testkit::{ChildProcess, ScratchFolder, block_until, is_listening, signal};
 use serde_json::json;
 
-use crate::support::{Db, Ran, Result, Scratch, answers, eventually, pitwheel, signal};
+use crate::support::{Db, Output, Result, pitwheel};
 
-/// A `pitwheel dev` that says where its database is.
+/// A `pitwheel dev` that has printed where its database is.
 struct Dev {
-    child: Child,
+    process: ChildProcess,
     out: BufReader<ChildStdout>,
     url: String,
 }
 
 impl Dev {
     fn start(folder: &Path, dir: &Path) -> Result<Dev> {
-        let dir = dir.to_str().ok_or("an odd folder")?;
-        let mut command = pitwheel(folder, &["dev", "--dir", dir]);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-        let mut out = BufReader::new(child.stdout.take().ok_or("no output")?);
+        let dir = dir.to_str().ok_or("the path is not UTF-8")?;
+        let command = pitwheel(folder, &["dev", "--dir", dir]);
+        let mut process = ChildProcess::spawn(&command, Stdio::piped(), Stdio::piped())?;
+        let mut out = BufReader::new(process.take_stdout()?);
         let mut line = String::new();
         while !line.contains("postgres://") {
             line.clear();
             if out.read_line(&mut line)? == 0 {
-                return Err(format!("no database: {:#?}", Ran::new(&child.wait_with_output()?)?).into());
+                return Err(format!("no database: {}", read_to_string(process.take_stderr()?)?).into());
             }
         }
         let url = line.trim().rsplit(' ').next().ok_or("no URL")?.to_owned();
-        Ok(Dev { child, out, url })
+        Ok(Dev { process, out, url })
     }
 
-    fn end(mut self, with: &str) -> Result<Ran> {
-        signal(with, self.child.id())?;
-        let (mut out, mut err) = (String::new(), String::new());
-        self.out.read_to_string(&mut out)?;
-        self.child.stderr.take().ok_or("no words")?.read_to_string(&mut err)?;
-        let code = self.child.wait()?.code();
-        Ok(Ran { code, out, err })
-    }
-}
-
-impl Drop for Dev {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
+    fn end(mut self, signal: &str) -> Result<Output> {
+        self.process.signal(signal)?;
+        let (out, err) = (read_to_string(self.out)?, read_to_string(self.process.take_stderr()?)?);
+        Ok(Output { code: self.process.wait()?.code(), out, err })
     }
 }
 
 #[test]
-fn dev_is_ready_when_it_says_so_keeps_its_data_and_leaves_nothing_running() -> Result {
-    let (folder, dir) = (Scratch::new(), Scratch::new());
-    fs::create_dir(&folder.0)?;
-    let dev = Dev::start(&folder.0, &dir.0)?;
+fn dev_is_ready_when_it_prints_its_url_keeps_its_data_and_leaves_no_process() -> Result {
+    let (folder, dir) = (ScratchFolder::create()?, ScratchFolder::missing());
+    let dev = Dev::start(folder.path(), dir.path())?;
     let url = dev.url.clone();
     let enqueue = ["--database-url", &url, "jobs", "enqueue", "greet"];
-    let enqueued = Ran::of(&mut pitwheel(&folder.0, &enqueue))?.with_code(0)?;
+    let enqueued = Output::of(&mut pitwheel(folder.path(), &enqueue))?.with_code(0)?;
 
-    let second = ["dev", "--dir", dir.0.to_str().ok_or("an odd folder")?];
-    let second = Ran::of(&mut pitwheel(&folder.0, &second))?.with_code(1)?;
-    second.says_error(&url);
+    let second = ["dev", "--dir", dir.path().to_str().ok_or("the path is not UTF-8")?];
+    let second = Output::of(&mut pitwheel(folder.path(), &second))?.with_code(1)?;
+    second.assert_error(&url);
 
     let ended = dev.end("TERM")?.with_code(0)?;
     assert!(ended.out.contains("jobs enqueue greet") && ended.out.contains(&url), "{ended:#?}");
-    assert!(!answers(&url));
-    assert!(!dir.0.join("data/postmaster.pid").exists());
+    assert!(!is_listening(&url));
+    assert!(!dir.path().join("data/postmaster.pid").exists());
 
-    let dev = Dev::start(&folder.0, &dir.0)?;
+    let dev = Dev::start(folder.path(), dir.path())?;
     let show = ["--database-url", &dev.url, "jobs", "show", enqueued.out.trim()];
-    Ran::of(&mut pitwheel(&folder.0, &show))?.with_code(0)?;
+    Output::of(&mut pitwheel(folder.path(), &show))?.with_code(0)?;
     let url = dev.url.clone();
     dev.end("INT")?.with_code(0)?;
-    assert!(!answers(&url));
+    assert!(!is_listening(&url));
     Ok(())
 }
 
 #[test]
-fn a_postgres_that_dies_under_dev_is_started_again() -> Result {
-    let (folder, dir) = (Scratch::new(), Scratch::new());
-    fs::create_dir(&folder.0)?;
-    let dev = Dev::start(&folder.0, &dir.0)?;
-    let pid_file = dir.0.join("data/postmaster.pid");
+fn a_postgres_that_crashes_in_dev_mode_is_started_again() -> Result {
+    let (folder, dir) = (ScratchFolder::create()?, ScratchFolder::missing());
+    let dev = Dev::start(folder.path(), dir.path())?;
+    let pid_file = dir.path().join("data/postmaster.pid");
     let postmaster = || fs::read_to_string(&pid_file).ok()?.lines().next()?.parse::<u32>().ok();
     let first = postmaster().ok_or("no postmaster")?;
 
     signal("QUIT", first)?;
     let list = ["--database-url", &dev.url, "jobs", "list"];
-    eventually("another one answers", || {
-        let answered = Ran::of(&mut pitwheel(&folder.0, &list)).is_ok_and(|ran| ran.code == Some(0));
+    block_until("a new Postgres accepts commands", || {
+        let answered =
+            Output::of(&mut pitwheel(folder.path(), &list)).is_ok_and(|output| output.code == Some(0));
         answered && postmaster().is_some_and(|pid| pid != first)
     })?;
     let ended = dev.end("TERM")?.with_code(0)?;
@@ -99,11 +90,11 @@ fn a_postgres_that_dies_under_dev_is_started_again() -> Result {
 #[test]
 fn dev_uses_the_database_you_name_and_starts_none() -> Result {
     let db = Db::empty()?;
-    let ran = db.run(&["dev"])?.with_code(0)?;
-    assert!(ran.err.contains("the database that DATABASE_URL names"), "{ran:#?}");
+    let output = db.run(&["dev"])?.with_code(0)?;
+    assert!(output.err.contains("the database that DATABASE_URL names"), "{output:#?}");
     assert_eq!(db.json(&["migrate", "status"])?["state"], json!("current"));
 
     let both = db.run(&["dev", "--dir", "here", "--database-url", &db.url])?.with_code(2)?;
-    both.says_error("give one of them");
+    both.assert_error("give one of them");
     Ok(())
 }

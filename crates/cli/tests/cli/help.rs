@@ -1,4 +1,4 @@
-//! Help teaches, and is there for everything.
+//! Every command has a help text with an example.
 
 use crate::support::{Db, Result};
 
@@ -14,7 +14,7 @@ fn the_help_of_every_command_leads_with_an_example() -> Result {
         let (lead, rest) = help.split_once("\nUsage:").ok_or("no usage")?;
         assert!(lead.contains("Example") && lead.contains("\n  "), "{path:?}: {help}");
         assert!(help.lines().all(|line| line.chars().count() <= 100), "{path:?}: {help}");
-        // A line that was too long is broken in two, and leaves a short one in the middle of its paragraph.
+        // A line that is too long is wrapped, which leaves a short line in the middle of its paragraph.
         let prose = lead.split("\n\n").filter(|paragraph| !paragraph.starts_with("Example"));
         let short = |line: &str| line.chars().count() < 70;
         let broken = prose.map(|text| text.lines().rev().skip(1)).any(|mut lines| lines.any(short));
@@ -29,12 +29,12 @@ fn the_help_of_every_command_leads_with_an_example() -> Result {
             names.filter(|name| *name != "help").map(|name| [path.clone(), vec![name.to_owned()]].concat()),
         );
     }
-    assert_eq!(seen, 1 + 10 + 2 + 7 + 3 + 4 + 3 + 3, "a command is missing here, or there");
+    assert_eq!(seen, 1 + 10 + 2 + 7 + 3 + 4 + 3 + 3, "this test and the binary know different commands");
     Ok(())
 }
 
 #[test]
-fn what_was_typed_wrong_is_a_matter_of_usage() -> Result {
+fn a_mistyped_command_is_a_usage_error() -> Result {
     let db = Db::empty()?;
     let wrong: [&[&str]; 7] = [
         &[],
@@ -46,9 +46,9 @@ fn what_was_typed_wrong_is_a_matter_of_usage() -> Result {
         &["jobs", "list", "-o", "xml"],
     ];
     for args in wrong {
-        let ran = db.run(args)?.with_code(2)?;
-        assert_eq!(ran.out, "", "{args:?}");
-        assert!(!ran.err.is_empty(), "{args:?}");
+        let output = db.run(args)?.with_code(2)?;
+        assert_eq!(output.out, "", "{args:?}");
+        assert!(!output.err.is_empty(), "{args:?}");
     }
     assert!(db.run(&["jobs", "lst"])?.err.contains("'list'"));
     assert!(db.run(&["--version"])?.with_code(0)?.out.starts_with("pitwheel "));

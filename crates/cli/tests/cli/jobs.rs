@@ -1,13 +1,13 @@
-//! Jobs from enqueue to retry, in both outputs.
+//! Jobs from enqueue to retry, as tables and as JSON.
 
 use std::process::Stdio;
-use std::time::Duration;
 
 use pitwheel::{Context, Job, Pitwheel, State, Worker};
+use pitwheel_testkit::{start_worker, wait_until};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::support::{Db, Ran, Result};
+use crate::support::{Db, Output, Result};
 
 #[test]
 fn a_job_can_be_followed_from_enqueue_to_retry_as_a_person_would() -> Result {
@@ -77,7 +77,7 @@ fn a_job_can_be_followed_from_enqueue_to_retry_as_a_program_would() -> Result {
 }
 
 #[test]
-fn json_and_page_give_back_every_digit_of_a_payload() -> Result {
+fn json_and_page_show_every_digit_of_a_payload() -> Result {
     let db = Db::migrated()?;
     let payload = r#"{"big": 123456789012345678901234567890, "exact":1.10,"b":1,"a":"é\u00e9"}"#;
     let id = db.enqueue(&["exact", payload])?.to_string();
@@ -95,7 +95,7 @@ fn json_and_page_give_back_every_digit_of_a_payload() -> Result {
 }
 
 #[test]
-fn a_payload_may_come_from_standard_input_or_not_at_all() -> Result {
+fn a_payload_is_read_from_standard_input_or_is_empty_by_default() -> Result {
     let db = Db::migrated()?;
     let piped = db.run_with_input(&["jobs", "enqueue", "k", "-"], b"[1,\n2]\n")?.with_code(0)?;
     let negative = db.enqueue(&["k", "-5"])?.to_string();
@@ -108,7 +108,7 @@ fn a_payload_may_come_from_standard_input_or_not_at_all() -> Result {
 }
 
 #[test]
-fn what_cannot_be_kept_is_refused_and_nothing_is_enqueued() -> Result {
+fn an_invalid_job_is_refused_and_nothing_is_enqueued() -> Result {
     let db = Db::migrated()?;
     let deep = "[".repeat(70) + &"]".repeat(70);
     let refused: [(&[&str], &str); 11] = [
@@ -128,24 +128,24 @@ fn what_cannot_be_kept_is_refused_and_nothing_is_enqueued() -> Result {
         (&["greet", "{}", "--key", ""], "key has 0 bytes"),
     ];
     for (args, words) in refused {
-        db.run(&[&["jobs", "enqueue"], args].concat())?.with_code(2)?.says_error(words);
+        db.run(&[&["jobs", "enqueue"], args].concat())?.with_code(2)?.assert_error(words);
     }
     let large = vec![b' '; 2 * 1024 * 1024];
     db.run_with_input(&["jobs", "enqueue", "greet", "-"], &large)?
         .with_code(2)?
-        .says_error("more than 1048576 bytes");
+        .assert_error("more than 1048576 bytes");
     let latin = db.run_with_input(&["jobs", "enqueue", "greet", "-"], b"\"\xe9\"")?.with_code(2)?;
-    latin.says_error("not UTF-8");
+    latin.assert_error("not UTF-8");
     for args in [["--delay", "10"], ["--timeout", "soon"], ["--run-at", "tomorrow"], ["--priority", "high"]] {
-        let ran = db.run(&[&["jobs", "enqueue", "greet", "{}"], &args[..]].concat())?.with_code(2)?;
-        assert!(ran.err.starts_with("error: invalid value"), "{ran:#?}");
+        let output = db.run(&[&["jobs", "enqueue", "greet", "{}"], &args[..]].concat())?.with_code(2)?;
+        assert!(output.err.starts_with("error: invalid value"), "{output:#?}");
     }
     assert_eq!(db.json(&["jobs", "list"])?, json!([]));
     Ok(())
 }
 
 #[test]
-fn a_key_gives_back_the_live_job() -> Result {
+fn a_key_returns_the_live_job() -> Result {
     let db = Db::migrated()?;
     let id = db.enqueue(&["invoice", "1", "--key", "seven"])?;
     let again = db.run(&["jobs", "enqueue", "invoice", "2", "--key", "seven"])?.with_code(0)?;
@@ -159,7 +159,7 @@ fn a_key_gives_back_the_live_job() -> Result {
 }
 
 #[test]
-fn a_page_ends_where_the_next_begins() -> Result {
+fn each_page_names_the_start_of_the_next() -> Result {
     let db = Db::migrated()?;
     let ids = [db.enqueue(&["a"])?, db.enqueue(&["b"])?, db.enqueue(&["c"])?];
     let first = db.run(&["jobs", "list", "--limit", "2"])?.with_code(0)?;
@@ -168,15 +168,15 @@ fn a_page_ends_where_the_next_begins() -> Result {
     let rest = db.json(&["jobs", "list", "--limit", "2", "--before", &ids[1].to_string()])?;
     assert_eq!(rest.as_array().map(Vec::len), Some(1));
     assert_eq!(rest[0]["id"], json!(ids[0]));
-    db.run(&["jobs", "list", "--limit", "1001"])?.with_code(2)?.says_error("limit 1001 is above 1000");
-    // A program is told too that there is more.
+    db.run(&["jobs", "list", "--limit", "1001"])?.with_code(2)?.assert_error("limit 1001 is above 1000");
+    // With JSON output standard error names the next page too.
     let first = db.run(&["jobs", "list", "--limit", "2", "-o", "json"])?.with_code(0)?;
     assert!(first.err.contains(&format!("--before {}", ids[1])), "{first:#?}");
     Ok(())
 }
 
 #[test]
-fn a_list_may_be_of_one_key_or_of_finished_jobs() -> Result {
+fn a_list_is_filtered_by_key_or_to_finished_jobs() -> Result {
     let db = Db::migrated()?;
     let (seven, eight) = (db.enqueue(&["a", "--key", "seven"])?, db.enqueue(&["a", "--key", "eight"])?);
     db.run(&["jobs", "cancel", &eight.to_string()])?.with_code(0)?;
@@ -195,7 +195,7 @@ fn a_list_may_be_of_one_key_or_of_finished_jobs() -> Result {
 }
 
 #[test]
-fn an_empty_list_says_what_to_do_and_prints_nothing() -> Result {
+fn an_empty_list_prints_a_hint_and_no_table() -> Result {
     let db = Db::migrated()?;
     let all = db.run(&["jobs", "list"])?.with_code(0)?;
     assert_eq!(all.out, "");
@@ -223,40 +223,40 @@ fn a_table_fits_100_columns_and_lets_no_control_character_through() -> Result {
 }
 
 #[test]
-fn missing_jobs_are_told_and_the_others_are_done() -> Result {
+fn missing_jobs_are_reported_and_the_others_are_changed() -> Result {
     let db = Db::migrated()?;
     let id = db.enqueue(&["greet"])?.to_string();
 
     let cancelled = db.run(&["jobs", "cancel", "999", &id, "-o", "json"])?.with_code(3)?;
     assert_eq!(cancelled.json()?[0]["outcome"], json!("not_found"));
     assert_eq!(cancelled.json()?[1]["outcome"], json!("cancelled"));
-    cancelled.says_error("job 999 is not there");
-    db.run(&["jobs", "show", "999"])?.with_code(3)?.says_error("job 999 is not there");
-    db.run(&["jobs", "retry", "999"])?.with_code(3)?.says_error("job 999 is not there");
+    cancelled.assert_error("job 999 is not there");
+    db.run(&["jobs", "show", "999"])?.with_code(3)?.assert_error("job 999 is not there");
+    db.run(&["jobs", "retry", "999"])?.with_code(3)?.assert_error("job 999 is not there");
     db.run(&["jobs", "cancel", &id])?.with_code(3)?;
     Ok(())
 }
 
 #[test]
-fn a_retry_that_would_make_two_of_one_key_is_refused() -> Result {
+fn a_retry_is_refused_if_another_live_job_has_the_key() -> Result {
     let db = Db::migrated()?;
     let first = db.enqueue(&["invoice", "--key", "seven"])?.to_string();
     db.run(&["jobs", "cancel", &first])?.with_code(0)?;
     db.enqueue(&["invoice", "--key", "seven"])?;
 
-    db.run(&["jobs", "retry", &first])?.with_code(1)?.says_error("cancel that one first");
+    db.run(&["jobs", "retry", &first])?.with_code(1)?.assert_error("cancel that one first");
     assert_eq!(db.json(&["jobs", "show", &first])?["state"], json!("cancelled"));
     Ok(())
 }
 
 #[test]
-fn a_reader_that_leaves_early_is_no_failure() -> Result {
+fn a_closed_output_pipe_is_no_failure() -> Result {
     let db = Db::migrated()?;
     db.enqueue(&["greet"])?;
     let mut child = db.command(&["jobs", "list"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     drop(child.stdout.take());
-    let ran = Ran::new(&child.wait_with_output()?)?.with_code(0)?;
-    assert!(!ran.err.contains("error") && !ran.err.contains("panic"), "{ran:#?}");
+    let output = Output::new(&child.wait_with_output()?)?.with_code(0)?;
+    assert!(!output.err.contains("error") && !output.err.contains("panic"), "{output:#?}");
     Ok(())
 }
 
@@ -267,12 +267,12 @@ impl Job for Fragile {
     const KIND: &'static str = "fragile";
 }
 
-async fn break_down(_: Fragile, _: Context) -> Result<(), &'static str> {
+async fn fail(_: Fragile, _: Context) -> Result<(), &'static str> {
     Err("the cup fell\nand broke")
 }
 
 #[test]
-fn a_dead_job_shows_what_went_wrong_and_where() -> Result {
+fn a_dead_job_shows_its_error_and_its_worker() -> Result {
     let db = Db::migrated()?;
     let id = db.enqueue(&["fragile", "--max-attempts", "1"])?;
     let runtime = tokio::runtime::Runtime::new()?;
@@ -297,19 +297,14 @@ fn a_dead_job_shows_what_went_wrong_and_where() -> Result {
 
 async fn work_until_dead(url: &str, id: i64) -> Result {
     let pitwheel = Pitwheel::connect(url).await?;
-    let watched = pitwheel.clone();
-    let dead = async move {
-        while !matches!(watched.job(id).await, Ok(job) if job.summary.state == State::Dead) {
-            tokio::time::sleep(Duration::from_millis(10)).await; // between two looks
-        }
-    };
-    let working = Worker::new(&pitwheel).name("the-worker").queue("default", 1).handle(break_down).run(dead);
-    tokio::time::timeout(Duration::from_secs(60), working).await??;
+    let worker = start_worker(Worker::new(&pitwheel).name("the-worker").queue("default", 1).handle(fail));
+    wait_until("the job is dead", async || Ok(pitwheel.job(id).await?.summary.state == State::Dead)).await?;
+    worker.stop().await?;
     Ok(())
 }
 
 #[test]
-fn colour_is_for_terminals_and_for_those_who_want_it() -> Result {
+fn output_is_coloured_only_on_a_terminal_that_wants_it() -> Result {
     let db = Db::migrated()?;
     let id = db.enqueue(&["greet"])?.to_string();
     db.run(&["jobs", "cancel", &id])?.with_code(0)?;
@@ -320,9 +315,9 @@ fn colour_is_for_terminals_and_for_those_who_want_it() -> Result {
         let mut script = std::process::Command::new("script");
         script.args(["-qec", &line, "/dev/null"]).current_dir(db.folder()).stdin(Stdio::null());
         script.env("DATABASE_URL", &db.url).env("TERM", "xterm").env_remove("NO_COLOR").env(name, value);
-        let ran = Ran::of(&mut script)?.with_code(0)?;
-        assert!(ran.out.contains("cancelled"), "{ran:#?}");
-        Ok(ran.out.contains("\u{1b}["))
+        let output = Output::of(&mut script)?.with_code(0)?;
+        assert!(output.out.contains("cancelled"), "{output:#?}");
+        Ok(output.out.contains("\u{1b}["))
     };
 
     assert!(on_terminal("TERM", "xterm")?);

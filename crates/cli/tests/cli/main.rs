@@ -1,10 +1,10 @@
-//! The real binary on a real Postgres: what a person or a script is promised.
+//! The real binary on a real Postgres: what a person or a script can rely on.
 
+mod access;
 mod audit;
 mod changes;
 mod demo;
 mod dev;
-mod doors;
 mod help;
 mod jobs;
 mod kinds;

@@ -1,7 +1,5 @@
-//! Spans that reach a collector: a job belongs to the trace of whoever enqueued it.
+//! Spans reach a collector: a job belongs to the trace of the request that enqueued it.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
@@ -10,22 +8,16 @@ use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
-use pitwheel::{Context, Job, Worker};
-use serde::{Deserialize, Serialize};
+use pitwheel::{Context, Worker};
+use pitwheel_testkit::{Greet, Http, block_until};
+use serde_json::json;
 use tonic::{Request, Response, Status};
 
-use crate::support::{Db, Node, Result, eventually};
+use crate::support::{Db, Node, Result};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
-#[derive(Serialize, Deserialize)]
-struct Greet {}
-
-impl Job for Greet {
-    const KIND: &'static str = "greet";
-}
-
-/// The names of the spans that came, each with its trace, its own id and its parent's.
+/// The received spans: name, trace id, span id, and id of the parent span.
 type Spans = Arc<Mutex<Vec<(String, String, String, String)>>>;
 
 #[derive(Clone, Default)]
@@ -44,10 +36,10 @@ impl TraceService for Collector {
         request: Request<ExportTraceServiceRequest>,
     ) -> std::result::Result<Response<ExportTraceServiceResponse>, Status> {
         let scopes = request.into_inner().resource_spans.into_iter().flat_map(|spans| spans.scope_spans);
-        let came = scopes
+        let received = scopes
             .flat_map(|scope| scope.spans)
             .map(|span| (span.name, hex(&span.trace_id), hex(&span.span_id), hex(&span.parent_span_id)));
-        self.spans.lock().map_err(|_| Status::internal("poisoned"))?.extend(came);
+        self.spans.lock().map_err(|_| Status::internal("poisoned"))?.extend(received);
         Ok(Response::new(ExportTraceServiceResponse::default()))
     }
 }
@@ -64,47 +56,43 @@ fn a_job_is_traced_from_its_enqueue_to_its_report() -> Result {
     runtime.spawn(serving.serve(address));
     let node = Node::start(&db, "127.0.0.1:0", &["--otlp", &format!("http://{address}")])?;
     let seen = Arc::new(Mutex::new(None));
-    let saw = seen.clone();
+    let record = seen.clone();
     let greet = move |_: Greet, context: Context| {
-        let saw = saw.clone();
+        let record = record.clone();
         async move {
-            *saw.lock().map_err(|error| error.to_string())? = context.trace();
+            *record.lock().map_err(|error| error.to_string())? = context.trace();
             Ok::<(), String>(())
         }
     };
     let worker = Worker::remote(&format!("http://{}", node.address)).queue("default", 1).handle(greet);
     runtime.spawn(worker.run(std::future::pending()));
 
-    let body = r#"{"jobs":[{"kind":"greet"}]}"#;
-    let request = format!(
-        "POST /api/v1/jobs HTTP/1.1\r\nhost: {}\r\ntraceparent: 00-{TRACE}-00f067aa0ba902b7-01\r\nconnection: close\r\n\
-         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        node.address,
-        body.len()
-    );
-    let mut stream = TcpStream::connect(&node.address)?;
-    stream.write_all(request.as_bytes())?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    let http = Http::new(node.address).header("traceparent", &format!("00-{TRACE}-00f067aa0ba902b7-01"));
+    let body = json!({ "jobs": [{ "kind": "greet" }] });
+    let response = runtime.block_on(http.post("/api/v1/jobs", &body))?;
+    assert_eq!(response.status, 201, "{}", response.text);
 
     let spans = || collector.spans.lock().map(|spans| spans.clone()).unwrap_or_default();
-    eventually("both spans have come", || spans().len() >= 2)?;
+    block_until("both spans are received", || spans().len() >= 2)?;
     let spans = spans();
     let find = |name: &str| spans.iter().find(|span| span.0 == name).ok_or(format!("no {name}: {spans:?}"));
     let (sent, processed) = (find("send")?, find("process default")?);
-    assert_eq!((sent.1.as_str(), sent.3.as_str()), (TRACE, "00f067aa0ba902b7"), "a child of the caller");
-    assert_eq!((&processed.1, &processed.3), (&sent.1, &sent.2), "and the work a child of that");
+    assert_eq!(
+        (sent.1.as_str(), sent.3.as_str()),
+        (TRACE, "00f067aa0ba902b7"),
+        "the enqueue is a child of the request"
+    );
+    assert_eq!((&processed.1, &processed.3), (&sent.1, &sent.2), "the run is a child of the enqueue");
     let seen = seen.lock().map_err(|error| error.to_string())?.clone().ok_or("no trace at the handler")?;
     assert_eq!(seen.traceparent, format!("00-{TRACE}-{}-01", sent.2));
     Ok(())
 }
 
 #[test]
-fn what_is_no_collector_is_refused() -> Result {
+fn an_address_that_is_no_collector_is_refused() -> Result {
     let db = Db::migrated()?;
     db.run(&["serve", "--listen", "127.0.0.1:0", "--otlp", "nowhere"])?
         .with_code(2)?
-        .says_error("http://host:4317");
+        .assert_error("http://host:4317");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Pauses are seen, and seen to end.
+//! Pauses of queues, and their end.
 
 use serde_json::json;
 
@@ -27,7 +27,7 @@ fn a_paused_queue_shows_in_the_list_until_it_is_resumed() -> Result {
 }
 
 #[test]
-fn a_pause_of_all_outlasts_the_resume_of_one_and_says_so() -> Result {
+fn a_pause_of_all_outlasts_the_resume_of_one_and_this_is_printed() -> Result {
     let db = Db::migrated()?;
     db.enqueue(&["greet"])?;
     assert_eq!(db.json(&["queues", "pause", "--all"])?, json!({ "queue": null, "paused": true }));
@@ -46,7 +46,7 @@ fn a_pause_names_a_queue_or_all() -> Result {
     let db = Db::migrated()?;
     db.run(&["queues", "pause"])?.with_code(2)?;
     db.run(&["queues", "pause", "mail", "--all"])?.with_code(2)?;
-    db.run(&["queues", "pause", "no name"])?.with_code(2)?.says_error("is not a name");
+    db.run(&["queues", "pause", "no name"])?.with_code(2)?.assert_error("is not a name");
     let none = db.run(&["queues", "list"])?.with_code(0)?;
     assert_eq!(none.out, "");
     assert!(none.err.contains("pitwheel jobs enqueue"), "{none:#?}");

@@ -1,8 +1,9 @@
-//! A schema that is missing, behind or ahead is told, with what to do about it.
+//! A schema that is missing, behind or ahead is reported, with what to do about it.
 
+use pitwheel_testkit::psql;
 use serde_json::json;
 
-use crate::support::{Db, Result, query};
+use crate::support::{Db, Result};
 
 #[test]
 fn without_a_schema_every_command_says_to_migrate() -> Result {
@@ -28,7 +29,7 @@ fn without_a_schema_every_command_says_to_migrate() -> Result {
         &["serve", "--listen", "127.0.0.1:0"],
     ];
     for command in commands {
-        db.run(command)?.with_code(5)?.says_error("run `pitwheel migrate up`");
+        db.run(command)?.with_code(5)?.assert_error("run `pitwheel migrate up`");
     }
     Ok(())
 }
@@ -54,13 +55,13 @@ fn a_script_can_wait_for_the_schema() -> Result {
 fn a_newer_schema_is_refused_only_when_it_breaks_this_version() -> Result {
     let db = Db::migrated()?;
     let newer = "insert into pitwheel.migration (version, name, breaking) values (9999, 'later', false)";
-    query(&db.url, newer)?;
+    psql(&db.url, newer)?;
     db.run(&["jobs", "list"])?.with_code(0)?;
     assert_eq!(db.json(&["migrate", "status"])?["state"], json!("ahead"));
 
-    query(&db.url, "update pitwheel.migration set breaking = true where version = 9999")?;
+    psql(&db.url, "update pitwheel.migration set breaking = true where version = 9999")?;
     for command in [["jobs", "list"], ["queues", "list"], ["migrate", "up"], ["migrate", "status"]] {
-        db.run(&command)?.with_code(1)?.says_error("upgrade Pitwheel here");
+        db.run(&command)?.with_code(1)?.assert_error("upgrade Pitwheel here");
     }
     Ok(())
 }

@@ -1,68 +1,42 @@
-//! Server nodes and remote workers as real processes, stopped, killed and frozen.
+//! Server nodes and remote workers as real processes: ended, killed and stopped.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 use std::{env, fs};
 
-use pitwheel::{Context, Job, Worker};
-use serde::{Deserialize, Serialize};
+use pitwheel::{Context, Worker};
+use pitwheel_testkit::{ChildProcess, Nap, block_until, psql};
 
-use crate::support::{Db, Node, Result, eventually, query, signal};
+use crate::support::{Db, Node, Result};
 
-/// Seconds of silence after which a worker is dead here.
+/// The lease in seconds: a worker that is silent for longer is declared dead.
 const LEASE: &str = "2";
-
-#[derive(Serialize, Deserialize)]
-struct Nap {
-    ms: u64,
-}
-
-impl Job for Nap {
-    const KIND: &'static str = "nap";
-}
 
 fn serve(db: &Db, listen: &str) -> Result<Node> {
     Node::start(db, listen, &["--lease", LEASE])
 }
 
-/// A worker in a process of its own: it naps as told and then writes down that it did.
-struct Remote {
-    child: Child,
-}
-
 const SERVER: &str = "PITWHEEL_TEST_SERVER";
-const DIARY: &str = "PITWHEEL_TEST_DIARY";
+const RUN_LOG: &str = "PITWHEEL_TEST_RUN_LOG";
 
-impl Remote {
-    fn start(node: &Node, diary: &Path) -> Result<Remote> {
-        let child = Command::new(env::current_exe()?)
-            .args(["serve::remote_worker_process", "--exact", "--nocapture"])
-            .env(SERVER, format!("http://{}", node.address))
-            .env(DIARY, diary)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
-        Ok(Remote { child })
-    }
+/// A remote worker in a process of its own. After each run it appends the job's id to the log.
+fn start_worker_process(node: &Node, run_log: &Path) -> Result<ChildProcess> {
+    let server = OsString::from(format!("http://{}", node.address));
+    let variables = [(SERVER, server), (RUN_LOG, run_log.into())];
+    Ok(ChildProcess::spawn_test("serve::remote_worker_process", variables, Stdio::null())?)
 }
 
-impl Drop for Remote {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Not a test by itself: the other side of the tests below.
+/// The worker process of the other tests. Does nothing unless the environment variables are set.
 #[test]
 fn remote_worker_process() -> Result {
-    let (Ok(server), Ok(diary)) = (env::var(SERVER), env::var(DIARY)) else { return Ok(()) };
+    let (Ok(server), Ok(run_log)) = (env::var(SERVER), env::var(RUN_LOG)) else { return Ok(()) };
     let nap = move |job: Nap, context: Context| {
-        let diary = diary.clone();
+        let run_log = run_log.clone();
         async move {
             tokio::time::sleep(Duration::from_millis(job.ms)).await; // the job's work
-            let mut file = fs::OpenOptions::new().append(true).create(true).open(&diary)?;
+            let mut file = fs::OpenOptions::new().append(true).create(true).open(&run_log)?;
             std::io::Write::write_all(&mut file, format!("{}\n", context.id()).as_bytes())
         }
     };
@@ -73,19 +47,20 @@ fn remote_worker_process() -> Result {
 
 fn enqueue(db: &Db, jobs: usize, ms: u64) -> Result {
     let sql = format!("select pitwheel.enqueue('nap', '{{\"ms\": {ms}}}') from generate_series(1, {jobs})");
-    query(&db.url, &sql).map(drop)
+    psql(&db.url, &sql)?;
+    Ok(())
 }
 
 fn count(db: &Db, what: &str) -> usize {
-    query(&db.url, &format!("select count(*) from pitwheel.{what}"))
+    psql(&db.url, &format!("select count(*) from pitwheel.{what}"))
         .ok()
         .and_then(|n| n.parse().ok())
         .unwrap_or(0)
 }
 
-/// How often jobs ran, and how many different ones.
-fn runs(diary: &Path) -> (usize, usize) {
-    let text = fs::read_to_string(diary).unwrap_or_default();
+/// How many runs there were, and of how many different jobs.
+fn count_runs(run_log: &Path) -> (usize, usize) {
+    let text = fs::read_to_string(run_log).unwrap_or_default();
     let mut ids: Vec<&str> = text.lines().collect();
     let all = ids.len();
     ids.sort_unstable();
@@ -93,78 +68,78 @@ fn runs(diary: &Path) -> (usize, usize) {
     (all, ids.len())
 }
 
-fn diary(db: &Db) -> PathBuf {
-    db.folder().join("diary")
+fn run_log(db: &Db) -> PathBuf {
+    db.folder().join("run_log")
 }
 
 #[test]
-fn serve_is_ready_when_it_says_so_and_ends_when_it_is_told() -> Result {
+fn serve_is_ready_when_it_prints_its_address_and_ends_on_a_signal() -> Result {
     let db = Db::migrated()?;
     let node = serve(&db, "127.0.0.1:0")?;
-    let _worker = Remote::start(&node, &diary(&db))?;
+    let _worker = start_worker_process(&node, &run_log(&db))?;
     enqueue(&db, 5, 1)?;
-    eventually("the jobs are done", || count(&db, "job_history where state = 'done'") == 5)?;
+    block_until("the jobs are done", || count(&db, "job_history where state = 'done'") == 5)?;
     assert_eq!(node.end("TERM")?, Some(0));
     let refused = db.run(&["serve", "--listen", "0.0.0.0:0"])?.with_code(2)?;
-    refused.says_error("can be reached from other machines");
+    refused.assert_error("can be reached from other machines");
     Db::empty()?.run(&["serve", "--listen", "127.0.0.1:0"])?.with_code(5)?;
     Ok(())
 }
 
 #[test]
-fn a_node_that_is_killed_loses_and_repeats_nothing() -> Result {
+fn a_killed_node_loses_and_repeats_nothing() -> Result {
     let db = Db::migrated()?;
     let node = serve(&db, "127.0.0.1:0")?;
-    let diary = diary(&db);
-    let _worker = Remote::start(&node, &diary)?;
+    let run_log = run_log(&db);
+    let _worker = start_worker_process(&node, &run_log)?;
     enqueue(&db, 300, 20)?;
-    eventually("some have run", || runs(&diary).0 > 50)?;
-    let address = node.address.clone();
+    block_until("some jobs have run", || count_runs(&run_log).0 > 50)?;
+    let address = node.address.to_string();
     node.end("KILL")?;
     let _next = serve(&db, &address)?;
-    eventually("all are done", || count(&db, "job") == 0)?;
+    block_until("all jobs are done", || count(&db, "job") == 0)?;
     assert_eq!(count(&db, "job_history"), 300);
-    let (all, different) = runs(&diary);
+    let (all, different) = count_runs(&run_log);
     assert_eq!(different, 300);
-    // What was on its way from the node that died may wait for the sweep; nothing ran twice.
+    // Jobs in transit from the killed node may wait for the sweep; no job ran twice.
     assert_eq!(all, 300);
     Ok(())
 }
 
 #[test]
-fn what_a_killed_worker_held_is_run_by_another() -> Result {
+fn jobs_of_a_killed_worker_are_run_by_another() -> Result {
     let db = Db::migrated()?;
     let node = serve(&db, "127.0.0.1:0")?;
-    let diary = diary(&db);
-    let victim = Remote::start(&node, &diary)?;
+    let run_log = run_log(&db);
+    let mut killed = start_worker_process(&node, &run_log)?;
     enqueue(&db, 100, 50)?;
-    eventually("it works", || runs(&diary).0 > 10)?;
-    signal("KILL", victim.child.id())?;
-    let _heir = Remote::start(&node, &diary)?;
-    eventually("all are done", || count(&db, "job") == 0)?;
+    block_until("some jobs have run", || count_runs(&run_log).0 > 10)?;
+    killed.kill()?;
+    let _second = start_worker_process(&node, &run_log)?;
+    block_until("all jobs are done", || count(&db, "job") == 0)?;
     assert_eq!(count(&db, "job_history where state = 'done'"), 100);
-    let (all, different) = runs(&diary);
+    let (all, different) = count_runs(&run_log);
     assert_eq!(different, 100);
-    assert!(all <= 110, "{all} runs: more were repeated than were running");
+    assert!(all <= 110, "{all} runs: more jobs ran twice than were running");
     Ok(())
 }
 
 #[test]
-fn a_worker_that_was_frozen_past_its_lease_writes_nothing() -> Result {
+fn a_worker_stopped_past_its_lease_writes_nothing() -> Result {
     let db = Db::migrated()?;
     let node = serve(&db, "127.0.0.1:0")?;
-    let diary = diary(&db);
-    let frozen = Remote::start(&node, &diary)?;
+    let run_log = run_log(&db);
+    let stopped = start_worker_process(&node, &run_log)?;
     enqueue(&db, 10, 1000)?;
-    eventually("it holds them", || count(&db, "job where holder is not null") == 10)?;
-    signal("STOP", frozen.child.id())?;
-    let _heir = Remote::start(&node, &diary)?;
-    eventually("all are done", || count(&db, "job") == 0)?;
-    signal("CONT", frozen.child.id())?;
-    eventually("it has run its own", || runs(&diary).0 == 20)?;
-    // A job that is settled twice would be in the history twice.
+    block_until("it holds all jobs", || count(&db, "job where holder is not null") == 10)?;
+    stopped.signal("STOP")?;
+    let _second = start_worker_process(&node, &run_log)?;
+    block_until("all jobs are done", || count(&db, "job") == 0)?;
+    stopped.signal("CONT")?;
+    block_until("it has run its jobs", || count_runs(&run_log).0 == 20)?;
+    // A job that was settled twice would be in the history twice.
     enqueue(&db, 1, 1)?;
-    eventually("the next is done", || count(&db, "job") == 0)?;
+    block_until("the next job is done", || count(&db, "job") == 0)?;
     assert_eq!(count(&db, "job_history"), 11);
     Ok(())
 }

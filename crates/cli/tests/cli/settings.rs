@@ -1,13 +1,13 @@
-//! Flags over environment over file.
+//! A flag wins over the environment, and the environment over the file.
 
 use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::support::{Db, Ran, Result, pitwheel};
+use crate::support::{Db, Output, Result, pitwheel};
 
 #[test]
-fn a_flag_wins_over_the_environment_and_that_over_the_file() -> Result {
+fn a_flag_wins_over_the_environment_and_the_environment_over_the_file() -> Result {
     let (flag, environment, file) = (Db::migrated()?, Db::migrated()?, Db::migrated()?);
     for (db, kind) in [(&flag, "flag"), (&environment, "environment"), (&file, "file")] {
         db.enqueue(&[kind])?;
@@ -15,8 +15,8 @@ fn a_flag_wins_over_the_environment_and_that_over_the_file() -> Result {
     fs::write(flag.folder().join("pitwheel.toml"), format!("database_url = \"{}\"\n", file.url))?;
     let kind = |environment_url: &str, args: &[&str]| -> Result<String> {
         let mut command = pitwheel(flag.folder(), &[&["jobs", "list", "-o", "json"], args].concat());
-        let ran = Ran::of(command.env("DATABASE_URL", environment_url))?.with_code(0)?;
-        Ok(ran.json()?[0]["kind"].as_str().ok_or("no kind")?.to_owned())
+        let output = Output::of(command.env("DATABASE_URL", environment_url))?.with_code(0)?;
+        Ok(output.json()?[0]["kind"].as_str().ok_or("no kind")?.to_owned())
     };
 
     assert_eq!(kind("", &[])?, "file");
@@ -31,8 +31,8 @@ fn the_output_follows_the_same_order() -> Result {
     db.enqueue(&["greet"])?;
     let is_json = |variable: &str, args: &[&str]| -> Result<bool> {
         let mut command = db.command(&[&["jobs", "list"], args].concat());
-        let ran = Ran::of(command.env("PITWHEEL_OUTPUT", variable))?.with_code(0)?;
-        Ok(ran.out.starts_with('['))
+        let output = Output::of(command.env("PITWHEEL_OUTPUT", variable))?.with_code(0)?;
+        Ok(output.out.starts_with('['))
     };
     assert!(!is_json("", &[])?);
     fs::write(db.folder().join("pitwheel.toml"), "output = \"json\"\n")?;
@@ -40,8 +40,8 @@ fn the_output_follows_the_same_order() -> Result {
     assert!(!is_json("table", &[])?);
     assert!(is_json("table", &["-o", "json"])?);
 
-    let wrong = Ran::of(db.command(&["jobs", "list"]).env("PITWHEEL_OUTPUT", "xml"))?.with_code(2)?;
-    wrong.says_error("PITWHEEL_OUTPUT is `xml`: it must be table or json");
+    let wrong = Output::of(db.command(&["jobs", "list"]).env("PITWHEEL_OUTPUT", "xml"))?.with_code(2)?;
+    wrong.assert_error("PITWHEEL_OUTPUT is `xml`: it must be table or json");
     Ok(())
 }
 
@@ -50,7 +50,7 @@ fn logs_follow_the_same_order_and_are_json_on_every_line() -> Result {
     let db = Db::migrated()?;
     let logged = |variable: &str, args: &[&str]| -> Result<String> {
         let mut command = db.command(&[&["jobs", "show", "999"], args].concat());
-        Ok(Ran::of(command.env("PITWHEEL_LOG_FORMAT", variable))?.with_code(3)?.err)
+        Ok(Output::of(command.env("PITWHEEL_LOG_FORMAT", variable))?.with_code(3)?.err)
     };
     let text = logged("", &[])?;
     assert!(text.starts_with("error: job 999 is not there"), "{text}");
@@ -63,8 +63,8 @@ fn logs_follow_the_same_order_and_are_json_on_every_line() -> Result {
     }
     assert_eq!(logged("text", &[])?, text);
 
-    let wrong = Ran::of(db.command(&["jobs", "list"]).env("PITWHEEL_LOG_FORMAT", "xml"))?.with_code(2)?;
-    wrong.says_error("PITWHEEL_LOG_FORMAT is `xml`: it must be text or json");
+    let wrong = Output::of(db.command(&["jobs", "list"]).env("PITWHEEL_LOG_FORMAT", "xml"))?.with_code(2)?;
+    wrong.assert_error("PITWHEEL_LOG_FORMAT is `xml`: it must be text or json");
     Ok(())
 }
 
@@ -81,7 +81,7 @@ fn the_file_of_the_folder_wins_over_the_file_of_the_user() -> Result {
 }
 
 #[test]
-fn a_wrong_file_is_told_with_its_name_and_line() -> Result {
+fn an_invalid_file_is_reported_with_its_name_and_line() -> Result {
     let db = Db::migrated()?;
     let wrong = [
         (
@@ -93,34 +93,34 @@ fn a_wrong_file_is_told_with_its_name_and_line() -> Result {
     ];
     for (text, words) in wrong {
         fs::write(db.folder().join("pitwheel.toml"), text)?;
-        db.run(&["jobs", "list"])?.with_code(2)?.says_error(words);
+        db.run(&["jobs", "list"])?.with_code(2)?.assert_error(words);
     }
     Ok(())
 }
 
 #[test]
-fn a_database_that_cannot_be_had_is_told_with_who_named_it_and_without_its_password() -> Result {
+fn an_unreachable_database_is_reported_with_its_source_and_without_its_password() -> Result {
     let db = Db::empty()?;
     let away = "postgres://me:sesame@127.0.0.1:1/app";
-    let ran = db.run(&["jobs", "list", "--database-url", away])?.with_code(1)?;
-    ran.says_error("check the database that --database-url names");
-    assert!(!ran.err.contains("sesame"), "{ran:#?}");
-    let ran =
-        Ran::of(db.command(&["jobs", "list"]).env("DATABASE_URL", "mysql://me:sesame@here"))?.with_code(2)?;
-    ran.says_error("from DATABASE_URL");
-    assert!(!ran.err.contains("sesame"), "{ran:#?}");
+    let output = db.run(&["jobs", "list", "--database-url", away])?.with_code(1)?;
+    output.assert_error("check the database that --database-url names");
+    assert!(!output.err.contains("sesame"), "{output:#?}");
+    let output = Output::of(db.command(&["jobs", "list"]).env("DATABASE_URL", "mysql://me:sesame@here"))?
+        .with_code(2)?;
+    output.assert_error("from DATABASE_URL");
+    assert!(!output.err.contains("sesame"), "{output:#?}");
     Ok(())
 }
 
 #[test]
-fn when_nothing_names_a_database_one_sentence_says_what_to_do() -> Result {
+fn without_a_database_one_sentence_tells_what_to_do() -> Result {
     let dev = pitwheel_devdb::default_dir()?;
     if [dev.clone(), dev.with_file_name("demo")].iter().any(|dir| pitwheel_devdb::running(dir).is_some()) {
-        // Whoever runs the tests runs a dev database too, and that one is used.
+        // The user who runs the tests also runs a dev database, and that one would be used.
         return Ok(());
     }
     let db = Db::empty()?;
-    let ran = Ran::of(&mut pitwheel(db.folder(), &["jobs", "list"]))?.with_code(2)?;
-    ran.says_error("start one with `pitwheel dev`, or set DATABASE_URL");
+    let output = Output::of(&mut pitwheel(db.folder(), &["jobs", "list"]))?.with_code(2)?;
+    output.assert_error("start one with `pitwheel dev`, or set DATABASE_URL");
     Ok(())
 }

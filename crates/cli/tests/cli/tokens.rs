@@ -1,8 +1,9 @@
-//! Tokens, from their making to their end.
+//! Tokens from their creation to their end.
 
+use pitwheel_testkit::{block_until, psql};
 use serde_json::json;
 
-use crate::support::{Db, Ran, Result, eventually, query};
+use crate::support::{Db, Output, Result};
 
 #[test]
 fn the_secret_is_alone_on_stdout_and_is_shown_once() -> Result {
@@ -18,16 +19,16 @@ fn the_secret_is_alone_on_stdout_and_is_shown_once() -> Result {
     assert!(listed.out.contains("ci     producer"), "{}", listed.out);
     let everything = listed.out + &db.json(&["tokens", "list"])?.to_string();
     assert!(!everything.contains(secret), "{everything}");
-    let stored = query(&db.url, "select token::text from pitwheel.token as token")?;
+    let stored = psql(&db.url, "select token::text from pitwheel.token as token")?;
     assert!(!stored.contains(secret), "{stored}");
     Ok(())
 }
 
 #[test]
-fn a_program_gets_the_token_and_its_secret_in_one_object() -> Result {
+fn json_output_is_the_token_with_its_secret() -> Result {
     let db = Db::migrated()?;
     let mut command = db.command(&["tokens", "create", "ci", "--role", "worker", "--expires", "30d"]);
-    let made = Ran::of(command.args(["-o", "json"]).env("USER", "ada"))?.with_code(0)?.json()?;
+    let made = Output::of(command.args(["-o", "json"]).env("USER", "ada"))?.with_code(0)?.json()?;
     let mut names: Vec<&str> =
         made.as_object().ok_or("no object")?.keys().map(String::as_str).collect::<Vec<_>>();
     names.sort_unstable();
@@ -39,21 +40,21 @@ fn a_program_gets_the_token_and_its_secret_in_one_object() -> Result {
     let listed = &db.json(&["tokens", "list"])?[0];
     assert_eq!((&listed["name"], &listed["expires_at"]), (&json!("ci"), &made["expires_at"]));
     let span = "select round(extract(epoch from expires_at - created_at) / 86400) from pitwheel.token";
-    assert_eq!(query(&db.url, span)?, "30");
+    assert_eq!(psql(&db.url, span)?, "30");
     Ok(())
 }
 
 #[test]
-fn a_revoked_token_is_gone_and_its_name_is_free() -> Result {
+fn a_revoked_token_is_not_listed_and_its_name_is_free() -> Result {
     let db = Db::migrated()?;
     let create = ["tokens", "create", "ci", "--role", "viewer"];
     db.run(&create)?.with_code(0)?;
-    db.run(&create)?.with_code(2)?.says_error("`ci` exists already: revoke it first");
+    db.run(&create)?.with_code(2)?.assert_error("`ci` exists already: revoke it first");
 
     let revoked = db.run(&["tokens", "revoke", "ci"])?.with_code(0)?;
     assert!(revoked.err.contains("`ci` is revoked"), "{revoked:#?}");
     let again = db.run(&["tokens", "revoke", "ci"])?.with_code(3)?;
-    again.says_error("token `ci` is not there: `pitwheel tokens list` shows which are");
+    again.assert_error("token `ci` is not there: `pitwheel tokens list` shows which are");
     let none = db.run(&["tokens", "list"])?.with_code(0)?;
     assert_eq!(none.out, "");
     assert!(none.err.contains("pitwheel tokens create"), "{none:#?}");
@@ -64,7 +65,7 @@ fn a_revoked_token_is_gone_and_its_name_is_free() -> Result {
 }
 
 #[test]
-fn what_cannot_be_a_token_is_refused() -> Result {
+fn an_invalid_token_is_refused() -> Result {
     let db = Db::migrated()?;
     let refused: [(&[&str], &str); 6] = [
         (&["ci"], "--role <ROLE>"),
@@ -75,9 +76,9 @@ fn what_cannot_be_a_token_is_refused() -> Result {
         (&["no name", "--role", "admin"], "is not a name"),
     ];
     for (args, words) in refused {
-        let ran = db.run(&[&["tokens", "create"], args].concat())?.with_code(2)?;
-        assert!(ran.err.starts_with("error: ") && ran.err.contains(words), "no {words:?}: {ran:#?}");
-        assert_eq!(ran.out, "");
+        let output = db.run(&[&["tokens", "create"], args].concat())?.with_code(2)?;
+        assert!(output.err.starts_with("error: ") && output.err.contains(words), "no {words:?}: {output:#?}");
+        assert_eq!(output.out, "");
     }
     assert_eq!(db.json(&["tokens", "list"])?, json!([]));
     Ok(())
@@ -87,5 +88,8 @@ fn what_cannot_be_a_token_is_refused() -> Result {
 fn an_expired_token_is_listed_as_such() -> Result {
     let db = Db::migrated()?;
     db.run(&["tokens", "create", "ci", "--role", "viewer", "--expires", "1ms"])?.with_code(0)?;
-    eventually("it expires", || db.run(&["tokens", "list"]).is_ok_and(|ran| ran.out.contains("expired ")))
+    block_until("it expires", || {
+        db.run(&["tokens", "list"]).is_ok_and(|output| output.out.contains("expired "))
+    })?;
+    Ok(())
 }

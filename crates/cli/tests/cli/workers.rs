@@ -1,36 +1,27 @@
-//! Workers are seen, silenced, and seen to end.
+//! Workers are listed, quieted, resumed and drained.
 
 use std::time::Duration;
 
-use pitwheel::{Context, Error, Job, Pitwheel, Stats, Worker};
-use serde::{Deserialize, Serialize};
+use pitwheel::{Context, Pitwheel, Worker};
+use pitwheel_testkit::{Greet, RunningWorker, block_until, start_worker};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
-use tokio::task::JoinHandle;
 
-use crate::support::{Db, Result, eventually};
+use crate::support::{Db, Result};
 
-/// A third of this is how long an order may take.
+/// A worker receives a command after at most a third of this.
 const LEASE: Duration = Duration::from_secs(2);
-
-#[derive(Serialize, Deserialize)]
-struct Greet {}
-
-impl Job for Greet {
-    const KIND: &'static str = "greet";
-}
 
 async fn greet(_: Greet, _: Context) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// A worker that ends when it is told to by others.
-fn work(runtime: &Runtime, db: &Db, name: &str) -> JoinHandle<Result<Stats, Error>> {
-    let (url, name) = (db.url.clone(), name.to_owned());
-    runtime.spawn(async move {
-        let pitwheel = Pitwheel::connect(&url).await?;
+/// A worker in the background of this process.
+fn start(runtime: &Runtime, db: &Db, name: &str) -> Result<RunningWorker> {
+    runtime.block_on(async {
+        let pitwheel = Pitwheel::connect(&db.url).await?;
         let worker = Worker::new(&pitwheel).name(name).queue("default", 5).handle(greet).lease(LEASE);
-        worker.run(std::future::pending()).await
+        Ok(start_worker(worker))
     })
 }
 
@@ -40,11 +31,11 @@ fn listed(db: &Db, args: &[&str]) -> Result<Vec<Value>> {
 }
 
 #[test]
-fn a_worker_can_be_silenced_resumed_and_drained() -> Result {
+fn a_worker_can_be_quieted_resumed_and_drained() -> Result {
     let db = Db::migrated()?;
     let runtime = Runtime::new()?;
-    let working = work(&runtime, &db, "the-worker");
-    eventually("it is there", || listed(&db, &[]).is_ok_and(|workers| workers.len() == 1))?;
+    let running = start(&runtime, &db, "the-worker")?;
+    block_until("the worker is registered", || listed(&db, &[]).is_ok_and(|workers| workers.len() == 1))?;
     let worker = listed(&db, &[])?.remove(0);
     let id = worker["id"].to_string();
     assert_eq!((&worker["name"], &worker["state"]), (&json!("the-worker"), &json!("alive")));
@@ -60,14 +51,14 @@ fn a_worker_can_be_silenced_resumed_and_drained() -> Result {
     assert_eq!(listed(&db, &[])?[0]["state"], json!("quiet"));
     assert_eq!(db.json(&["workers", "resume", &id])?, json!([{ "id": worker["id"], "outcome": "alive" }]));
     db.enqueue(&["greet"])?;
-    eventually("it works again", || {
+    block_until("it runs jobs again", || {
         db.json(&["jobs", "list", "--state", "done"]).is_ok_and(|jobs| jobs != json!([]))
     })?;
 
     assert_eq!(db.json(&["workers", "drain", &id])?, json!([{ "id": worker["id"], "outcome": "draining" }]));
     let again = db.run(&["workers", "resume", &id])?.with_code(3)?;
-    again.says_error(&format!("worker {id} does not live, or drains already"));
-    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), working).await })???;
+    again.assert_error(&format!("worker {id} does not live, or drains already"));
+    runtime.block_on(running.ended())?;
     assert_eq!(listed(&db, &[])?, [] as [Value; 0]);
     assert_eq!(listed(&db, &["--dead"])?[0]["state"], json!("dead"));
     assert!(db.run(&["workers", "list", "--dead"])?.out.contains("ENDED"));
@@ -75,11 +66,11 @@ fn a_worker_can_be_silenced_resumed_and_drained() -> Result {
 }
 
 #[test]
-fn missing_workers_are_told_and_the_others_are_ordered() -> Result {
+fn missing_workers_are_reported_and_the_others_receive_the_command() -> Result {
     let db = Db::migrated()?;
     let runtime = Runtime::new()?;
-    let workers = [work(&runtime, &db, "one"), work(&runtime, &db, "two")];
-    eventually("they are there", || listed(&db, &[]).is_ok_and(|workers| workers.len() == 2))?;
+    let workers = [start(&runtime, &db, "one")?, start(&runtime, &db, "two")?];
+    block_until("both workers are registered", || listed(&db, &[]).is_ok_and(|workers| workers.len() == 2))?;
     let ids: Vec<String> = listed(&db, &[])?.iter().map(|worker| worker["id"].to_string()).collect();
 
     let first = db.run(&["workers", "list", "--limit", "1"])?.with_code(0)?;
@@ -87,18 +78,18 @@ fn missing_workers_are_told_and_the_others_are_ordered() -> Result {
     assert_eq!(listed(&db, &["--limit", "1", "--before", &ids[0]])?[0]["id"].to_string(), ids[1]);
 
     let drained = db.run(&["workers", "drain", "99999", &ids[0], &ids[1], "-o", "json"])?.with_code(3)?;
-    drained.says_error("worker 99999 does not live");
+    drained.assert_error("worker 99999 does not live");
     let outcomes: Vec<Value> = drained.json()?.as_array().ok_or("no list")?.clone();
     let outcomes: Vec<&Value> = outcomes.iter().map(|outcome| &outcome["outcome"]).collect();
     assert_eq!(outcomes, ["not_found", "draining", "draining"]);
     for worker in workers {
-        runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), worker).await })???;
+        runtime.block_on(worker.ended())?;
     }
     Ok(())
 }
 
 #[test]
-fn an_empty_list_of_workers_says_so() -> Result {
+fn an_empty_list_of_workers_prints_a_hint_and_no_table() -> Result {
     let db = Db::migrated()?;
     let none = db.run(&["workers", "list"])?.with_code(0)?;
     assert_eq!(none.out, "");

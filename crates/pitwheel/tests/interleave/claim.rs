@@ -1,22 +1,24 @@
-//! Claims against what may happen beside them, in every order of their statements.
+//! Claims beside other claims, sweeps, cancels and pauses.
 
 use anyhow::Result;
-use pitwheel_testkit::{Explorer, Run, Session, Stage, TestDb};
+use pitwheel_testkit::{Connection, Explorer, Run, Session, TestDb};
 use tokio_postgres::types::Type;
 
-use crate::{cancels, claims, deals, sweeps, sweeps_by_statement};
+use crate::sessions::{
+    cancels, claims, claims_for_workers, claims_what_was_read, sweep, sweeps, sweeps_by_statement,
+};
 
-/// A claim the way it is often written: look, then take what was seen.
-fn look_then_take(name: &'static str, worker: i64) -> Session {
-    let look = "create temp table if not exists seen (id bigint); delete from seen; insert into seen
+/// A claim as it is often written: read the due jobs, then update what was read.
+fn read_then_claim(name: &'static str, worker: i64) -> Session {
+    let read = "create temp table if not exists seen (id bigint); delete from seen; insert into seen
         select id from pitwheel.job where holder is null and run_at <= now() order by run_at, id limit 1";
     let take = format!(
         "update pitwheel.job set holder = {worker}, fence = fence + 1 where id in (select id from seen) returning id"
     );
-    Session::new(name).sql("begin").sql_as("look", look).sql_as("claim", take).sql("commit")
+    Session::new(name).sql("begin").sql_as("read", read).sql_as("claim", take).sql("commit")
 }
 
-/// A claim whose subquery locks nothing: a claim that waited for the row takes it again.
+/// A claim whose subquery locks nothing: if it waits for a row that another claim took, it takes the row again.
 fn take_without_lock(name: &'static str, worker: i64) -> Session {
     let take = format!(
         "update pitwheel.job set holder = {worker}, fence = fence + 1
@@ -31,37 +33,37 @@ async fn two_claims_never_take_one_job() -> Result<()> {
     let db = TestDb::new().await?;
     let start = |title| Explorer::new(&db, title).worker(1).worker(2).waiting(1).waiting(2).waiting(3);
     let both = |run: &Run| {
-        let (a, b) = (run.said("a.claim"), run.said("b.claim"));
+        let (a, b) = (run.output("a.claim"), run.output("b.claim"));
         run.failed() || a.split(',').any(|id| !id.is_empty() && b.split(',').any(|other| id == other))
     };
 
     let right =
         start("claim × claim").session(claims("a", 1, 2)).session(claims("b", 2, 2)).explore().await?;
     right.never(both);
-    // One that meets the other's locks takes what is left.
+    // A claim that meets the other's locks takes the jobs that are left.
     right.sometimes(|run| run.end() == "1 running by 1 | 2 running by 1 | 3 running by 2");
 
     start("claim_for_workers × claim")
-        .session(deals("a", &[1, 1]))
+        .session(claims_for_workers("a", &[1, 1]))
         .session(claims("b", 2, 2))
         .explore()
         .await?
         .never(both)
         .sometimes(|run| run.end() == "1 running by 1 | 2 running by 1 | 3 running by 2");
     start("claim_for_workers × claim_for_workers")
-        .session(deals("a", &[1, 2]))
-        .session(deals("b", &[2, 1]))
+        .session(claims_for_workers("a", &[1, 2]))
+        .session(claims_for_workers("b", &[2, 1]))
         .explore()
         .await?
         .never(both)
         .sometimes(|run| run.end() == "1 running by 1 | 2 running by 2 | 3 running by 2");
 
-    let looked = start("claim × claim, look then take")
-        .session(look_then_take("a", 1))
-        .session(look_then_take("b", 2))
+    let read_first = start("claim × claim, read then claim")
+        .session(read_then_claim("a", 1))
+        .session(read_then_claim("b", 2))
         .explore()
         .await?;
-    looked.sometimes(both);
+    read_first.sometimes(both);
     let unlocked = start("claim × claim, no row lock")
         .session(take_without_lock("a", 1))
         .session(take_without_lock("b", 2))
@@ -72,44 +74,37 @@ async fn two_claims_never_take_one_job() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_a_dying_worker_claims_is_given_back_by_the_next_sweep() -> Result<()> {
+async fn what_an_expired_worker_claims_is_given_back_by_the_next_sweep() -> Result<()> {
     let db = TestDb::new().await?;
     let start = |title| Explorer::new(&db, title).expired(1).waiting(1);
     let stranded = |run: &Run| run.failed() || !["1 waiting", "1 running by 1"].contains(&run.end());
-    let sweep = async |stage: &mut Stage| stage.sweep().await;
 
-    start("claim × sweep")
-        .session(claims("a", 1, 1))
-        .session(sweeps())
-        .afterwards("next sweep", sweep)
-        .explore()
-        .await?
-        .never(stranded)
-        .sometimes(|run| run.said("a.claim") == "1" && run.end() == "1 waiting");
-    start("claim_for_workers × sweep")
-        .session(deals("a", &[1]))
-        .session(sweeps())
-        .afterwards("next sweep", sweep)
-        .explore()
-        .await?
-        .never(stranded)
-        .sometimes(|run| run.said("a.claim") == "1" && run.end() == "1 waiting");
-    start("claim_for_workers × sweep by statement")
-        .session(deals("a", &[1]))
-        .session(sweeps_by_statement())
-        .afterwards("next sweep", sweep)
-        .explore()
-        .await?
-        .never(stranded);
-    start("claim × sweep by statement")
-        .session(claims("a", 1, 1))
-        .session(sweeps_by_statement())
-        .afterwards("next sweep", sweep)
-        .explore()
-        .await?
-        .never(stranded);
+    for (title, claim) in
+        [("claim × sweep", claims("a", 1, 1)), ("claim_for_workers × sweep", claims_for_workers("a", &[1]))]
+    {
+        start(title)
+            .session(claim)
+            .session(sweeps())
+            .afterwards("next sweep", sweep)
+            .explore()
+            .await?
+            .never(stranded)
+            .sometimes(|run| run.output("a.claim") == "1" && run.end() == "1 waiting");
+    }
+    for (title, claim) in [
+        ("claim × sweep by statement", claims("a", 1, 1)),
+        ("claim_for_workers × sweep by statement", claims_for_workers("a", &[1])),
+    ] {
+        start(title)
+            .session(claim)
+            .session(sweeps_by_statement())
+            .afterwards("next sweep", sweep)
+            .explore()
+            .await?
+            .never(stranded);
+    }
 
-    // A sweep that sees only to the workers it declared dead itself.
+    // A sweep that handles only the workers it declared dead itself.
     let once = "with dead as (
             update pitwheel.worker set dead_at = clock_timestamp()
             where dead_at is null and lease_until < clock_timestamp()
@@ -122,7 +117,7 @@ async fn what_a_dying_worker_claims_is_given_back_by_the_next_sweep() -> Result<
     start("claim × sweep, only its own dead")
         .session(claims("a", 1, 1))
         .session(Session::new("s").sql("begin").sql_as("sweep", once).sql("commit"))
-        .afterwards("next sweep", async move |stage: &mut Stage| stage.ask(once).await)
+        .afterwards("next sweep", async move |connection: &mut Connection| connection.query(once).await)
         .explore()
         .await?
         .sometimes(stranded);
@@ -133,18 +128,18 @@ async fn what_a_dying_worker_claims_is_given_back_by_the_next_sweep() -> Result<
 async fn a_cancel_ends_the_job_or_asks_its_holder() -> Result<()> {
     let db = TestDb::new().await?;
     let start = |title| Explorer::new(&db, title).worker(1).waiting(1);
-    let ignored = |run: &Run| {
-        let taken = run.said("a.claim") == "1";
+    let wrong = |run: &Run| {
+        let taken = run.output("a.claim") == "1";
         let right = if taken { "1 running by 1 to cancel" } else { "1 cancelled" };
         run.failed() || run.end() != right
     };
 
     let right = start("cancel × claim").session(cancels()).session(claims("a", 1, 1)).explore().await?;
-    right.never(ignored);
+    right.never(wrong);
     right.sometimes(|run| run.end() == "1 cancelled");
     right.sometimes(|run| run.end() == "1 running by 1 to cancel");
 
-    // Asks the holder if there is one, then removes the job if there is none: a claim fits between.
+    // Asks the holder if there is one, then removes the job if there is none: a claim can fall in between.
     start("cancel × claim, two statements")
         .session(
             Session::new("c")
@@ -163,7 +158,7 @@ async fn a_cancel_ends_the_job_or_asks_its_holder() -> Result<()> {
         .session(claims("a", 1, 1))
         .explore()
         .await?
-        .sometimes(ignored);
+        .sometimes(wrong);
     Ok(())
 }
 
@@ -171,34 +166,35 @@ async fn a_cancel_ends_the_job_or_asks_its_holder() -> Result<()> {
 async fn a_claim_that_begins_after_a_pause_takes_nothing() -> Result<()> {
     let db = TestDb::new().await?;
     let start = |title| Explorer::new(&db, title).worker(1).waiting(1);
-    let ran_on =
-        |run: &Run| run.failed() || (run.before("p.commit", "a.claim") && !run.said("a.claim").is_empty());
+    let claimed_after_pause =
+        |run: &Run| run.failed() || (run.before("p.commit", "a.claim") && !run.output("a.claim").is_empty());
     let pauses = || {
-        Session::transaction("p", "pause", async |stage: &mut Stage| {
+        Session::transaction("p", "pause", async |connection: &mut Connection| {
             let sql = include_str!("../../sql/operate/pause.sql");
-            stage.client.execute_typed(sql, &[(&"default", Type::TEXT), (&"test", Type::TEXT)]).await?;
+            connection.client.execute_typed(sql, &[(&"default", Type::TEXT), (&"test", Type::TEXT)]).await?;
             Ok(String::new())
         })
     };
 
     let right = start("pause × claim").session(pauses()).session(claims("a", 1, 1)).explore().await?;
-    right.never(ran_on);
-    right.sometimes(|run| run.said("a.claim") == "1");
-    let dealt =
-        start("pause × claim_for_workers").session(pauses()).session(deals("a", &[1])).explore().await?;
-    dealt.never(ran_on);
-    dealt.sometimes(|run| run.said("a.claim") == "1");
-
-    // The pause is read first, in a statement of its own, and the claim goes by what that saw.
-    let look = "create temp table if not exists seen (id bigint); delete from seen; insert into seen
-        select id from pitwheel.job where holder is null
-            and not exists (select from pitwheel.queue where name = 'default' and paused_at is not null)";
-    let take = "update pitwheel.job set holder = 1 where id in (select id from seen) and holder is null returning id";
-    start("pause × claim, read before")
+    right.never(claimed_after_pause);
+    right.sometimes(|run| run.output("a.claim") == "1");
+    let for_workers = start("pause × claim_for_workers")
         .session(pauses())
-        .session(Session::new("a").sql("begin").sql_as("look", look).sql_as("claim", take).sql("commit"))
+        .session(claims_for_workers("a", &[1]))
+        .explore()
+        .await?;
+    for_workers.never(claimed_after_pause);
+    for_workers.sometimes(|run| run.output("a.claim") == "1");
+
+    // Reads the pause in an earlier statement, and claims by what that statement returned.
+    let read = "select id from pitwheel.job where holder is null
+            and not exists (select from pitwheel.queue where name = 'default' and paused_at is not null)";
+    start("pause × claim, pause read before")
+        .session(pauses())
+        .session(claims_what_was_read("a", read))
         .explore()
         .await?
-        .sometimes(ran_on);
+        .sometimes(claimed_after_pause);
     Ok(())
 }

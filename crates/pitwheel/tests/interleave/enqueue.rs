@@ -1,28 +1,29 @@
-//! Enqueues with one key: one live job, everybody gets its id, nobody's transaction fails.
+//! Enqueues with the same key: one live job, its id for every caller, no failed transaction.
 
 use anyhow::Result;
-use pitwheel_testkit::{Explorer, Run, Session, Stage, TestDb};
+use pitwheel_testkit::{Connection, Explorer, Run, Session, TestDb};
 
-use crate::FIRST;
+use crate::sessions::complete_first;
 
-/// The live jobs that have the key.
+/// The ids of the live jobs with the key.
 const LIVE: &str =
     "select coalesce(string_agg(id::text, ',' order by id), 'none') from pitwheel.job where key = 'key 1'";
 
 fn enqueues(name: &'static str) -> Session {
-    Session::new(name).step("enqueue", async |stage: &mut Stage| stage.begin_and_enqueue("key 1").await)
+    Session::new(name)
+        .step("enqueue", async |connection: &mut Connection| connection.begin_and_enqueue("key 1").await)
 }
 
 fn calls_enqueue(name: &'static str) -> Session {
     Session::new(name).sql("begin").sql_as("enqueue", "select pitwheel.enqueue('test', key => 'key 1')")
 }
 
-/// The way it is often written: insert unless a job was seen.
-fn looks_then_inserts(name: &'static str) -> Session {
+/// An enqueue as it is often written: read the jobs with the key, insert unless there is one.
+fn reads_then_inserts(name: &'static str) -> Session {
     Session::new(name)
         .sql("begin")
         .sql_as(
-            "look",
+            "read",
             "create temp table if not exists seen (id bigint); delete from seen;
             insert into seen select id from pitwheel.job where kind = 'test' and key = 'key 1'",
         )
@@ -37,7 +38,7 @@ fn looks_then_inserts(name: &'static str) -> Session {
         )
 }
 
-/// Takes a lock that is held for a job that is there.
+/// Takes a failed try for the lock as proof that the job exists.
 fn tries_lock(name: &'static str) -> Session {
     Session::new(name).sql("begin").sql_as(
         "enqueue",
@@ -50,31 +51,32 @@ fn tries_lock(name: &'static str) -> Session {
 }
 
 #[tokio::test]
-async fn two_enqueues_with_one_key_give_one_job() -> Result<()> {
+async fn two_enqueues_with_one_key_create_one_job() -> Result<()> {
     let db = TestDb::new().await?;
     let start = |title| Explorer::new(&db, title).end(LIVE);
-    let torn =
-        |run: &Run| run.failed() || run.said("a.enqueue") != run.end() || run.said("b.enqueue") != run.end();
+    let wrong = |run: &Run| {
+        run.failed() || run.output("a.enqueue") != run.end() || run.output("b.enqueue") != run.end()
+    };
 
     start("enqueue × enqueue")
         .session(enqueues("a").sql("commit"))
         .session(enqueues("b").sql("commit"))
         .explore()
         .await?
-        .never(torn)
+        .never(wrong)
         .sometimes(|run| run.before("b.enqueue", "a.commit") && run.before("a.enqueue", "b.commit"));
     start("pitwheel.enqueue × pitwheel.enqueue")
         .session(calls_enqueue("a").sql("commit"))
         .session(calls_enqueue("b").sql("commit"))
         .explore()
         .await?
-        .never(torn);
-    start("enqueue × enqueue, look then insert")
-        .session(looks_then_inserts("a").sql("commit"))
-        .session(looks_then_inserts("b").sql("commit"))
+        .never(wrong);
+    start("enqueue × enqueue, read then insert")
+        .session(reads_then_inserts("a").sql("commit"))
+        .session(reads_then_inserts("b").sql("commit"))
         .explore()
         .await?
-        .sometimes(torn);
+        .sometimes(wrong);
     Ok(())
 }
 
@@ -82,38 +84,37 @@ async fn two_enqueues_with_one_key_give_one_job() -> Result<()> {
 async fn an_enqueue_that_rolls_back_leaves_the_key_to_the_other() -> Result<()> {
     let db = TestDb::new().await?;
     let start = |title| Explorer::new(&db, title).end(LIVE);
-    let torn = |run: &Run| run.failed() || run.said("b.enqueue") != run.end();
+    let wrong = |run: &Run| run.failed() || run.output("b.enqueue") != run.end();
 
     start("enqueue, rolled back × enqueue")
         .session(enqueues("a").sql("rollback"))
         .session(enqueues("b").sql("commit"))
         .explore()
         .await?
-        .never(torn);
+        .never(wrong);
     start("pitwheel.enqueue, rolled back × pitwheel.enqueue")
         .session(calls_enqueue("a").sql("rollback"))
         .session(calls_enqueue("b").sql("commit"))
         .explore()
         .await?
-        .never(torn);
+        .never(wrong);
     start("enqueue, rolled back × enqueue, tried lock")
         .session(tries_lock("a").sql("rollback"))
         .session(tries_lock("b").sql("commit"))
         .explore()
         .await?
-        .sometimes(torn);
+        .sometimes(wrong);
     Ok(())
 }
 
 #[tokio::test]
-async fn an_enqueue_beside_the_end_of_the_live_job_gives_that_job_or_a_new_one() -> Result<()> {
+async fn an_enqueue_while_the_live_job_completes_returns_that_job_or_a_new_one() -> Result<()> {
     let db = TestDb::new().await?;
     let start = |title| Explorer::new(&db, title).worker(1).running(1, 1).end(LIVE);
-    let completes =
-        || Session::transaction("a", "settle", async |stage: &mut Stage| stage.complete(FIRST).await);
-    // The old id only as long as that job was live; afterwards a new job, which is there.
-    let torn = |run: &Run| {
-        let right = match run.said("b.enqueue") {
+    let completes = || Session::transaction("a", "settle", complete_first);
+    // The old id only while that job was live; afterwards a new job, which exists.
+    let wrong = |run: &Run| {
+        let right = match run.output("b.enqueue") {
             "1" => run.end() == "none" && run.before("b.enqueue", "a.commit"),
             new => run.end() == new,
         };
@@ -125,20 +126,20 @@ async fn an_enqueue_beside_the_end_of_the_live_job_gives_that_job_or_a_new_one()
         .session(enqueues("b").sql("commit"))
         .explore()
         .await?;
-    right.never(torn);
-    right.sometimes(|run| run.said("b.enqueue") == "1");
-    right.sometimes(|run| run.said("b.enqueue") != "1");
+    right.never(wrong);
+    right.sometimes(|run| run.output("b.enqueue") == "1");
+    right.sometimes(|run| run.output("b.enqueue") != "1");
     start("pitwheel.enqueue × complete")
         .session(completes())
         .session(calls_enqueue("b").sql("commit"))
         .explore()
         .await?
-        .never(torn);
-    start("enqueue × complete, look then insert")
+        .never(wrong);
+    start("enqueue × complete, read then insert")
         .session(completes())
-        .session(looks_then_inserts("b").sql("commit"))
+        .session(reads_then_inserts("b").sql("commit"))
         .explore()
         .await?
-        .sometimes(torn);
+        .sometimes(wrong);
     Ok(())
 }

@@ -2,13 +2,15 @@
 
 use anyhow::Result;
 use pitwheel::Claim;
-use pitwheel_testkit::{Explorer, Run, Session, Stage, TestDb};
+use pitwheel_testkit::{Connection, Explorer, Run, Session, TestDb};
 
-use crate::{FIRST, cancels, sweeps, sweeps_by_statement};
+use crate::sessions::{FIRST, cancels, sweeps, sweeps_by_statement};
 
 /// Completes job 1 with one follower, which is job 101.
 fn completes(name: &'static str, claim: Claim) -> Session {
-    Session::transaction(name, "settle", async move |stage: &mut Stage| stage.complete_then(claim).await)
+    Session::transaction(name, "settle", async move |connection: &mut Connection| {
+        connection.complete_then(claim).await
+    })
 }
 
 /// The same in SQL, as any language does it in its own transaction.
@@ -22,13 +24,13 @@ fn enqueues_first() -> Session {
     Session::new("a")
         .sql_as("enqueue", "select pitwheel.enqueue('test')")
         .sql("begin")
-        .step("settle", async |stage: &mut Stage| stage.complete(FIRST).await)
+        .step("settle", async |connection: &mut Connection| connection.complete(FIRST).await)
         .sql("commit")
 }
 
 /// The follower exists without its completion, or the completion without its follower, or twice.
 fn torn(run: &Run) -> bool {
-    let right = match run.said("a.settle") {
+    let right = match run.output("a.settle") {
         "written" => run.end() == "1 done | 101 waiting",
         "lost" => !run.end().contains("101"),
         _ => false,
@@ -47,8 +49,8 @@ async fn followers_of_a_lost_claim_do_not_exist_whenever_it_is_swept() -> Result
         .explore()
         .await?;
     right.never(torn);
-    right.sometimes(|run| run.said("a.settle") == "written");
-    right.sometimes(|run| run.said("a.settle") == "lost" && run.end() == "1 waiting");
+    right.sometimes(|run| run.output("a.settle") == "written");
+    right.sometimes(|run| run.output("a.settle") == "lost" && run.end() == "1 waiting");
     start("complete with follower × sweep by statement")
         .session(completes("a", FIRST))
         .session(sweeps_by_statement())
@@ -58,14 +60,14 @@ async fn followers_of_a_lost_claim_do_not_exist_whenever_it_is_swept() -> Result
     let in_sql =
         start("complete in SQL × sweep").session(completes_in_sql("a")).session(sweeps()).explore().await?;
     in_sql.never(torn);
-    in_sql.sometimes(|run| run.said("a.settle") == "lost" && run.end() == "1 waiting");
+    in_sql.sometimes(|run| run.output("a.settle") == "lost" && run.end() == "1 waiting");
 
     start("enqueue, then complete × sweep")
         .session(enqueues_first())
         .session(sweeps())
         .explore()
         .await?
-        .sometimes(|run| run.said("a.settle") == "lost" && run.end() == "1 waiting | 101 waiting");
+        .sometimes(|run| run.output("a.settle") == "lost" && run.end() == "1 waiting | 101 waiting");
     Ok(())
 }
 
@@ -73,7 +75,7 @@ async fn followers_of_a_lost_claim_do_not_exist_whenever_it_is_swept() -> Result
 async fn a_completion_and_its_followers_are_written_whoever_cancels() -> Result<()> {
     let db = TestDb::new().await?;
     let start = |title| Explorer::new(&db, title).worker(1).running(1, 1);
-    let lost = |run: &Run| torn(run) || run.said("a.settle") != "written";
+    let lost = |run: &Run| torn(run) || run.output("a.settle") != "written";
 
     let right = start("cancel × complete with follower")
         .session(cancels())
@@ -81,8 +83,8 @@ async fn a_completion_and_its_followers_are_written_whoever_cancels() -> Result<
         .explore()
         .await?;
     right.never(lost);
-    right.sometimes(|run| run.said("c.cancel") == "requested");
-    right.sometimes(|run| run.said("c.cancel").is_empty());
+    right.sometimes(|run| run.output("c.cancel") == "requested");
+    right.sometimes(|run| run.output("c.cancel").is_empty());
 
     start("cancel × complete in SQL")
         .session(cancels())
@@ -111,7 +113,7 @@ async fn a_second_settle_adds_no_second_follower() -> Result<()> {
     let db = TestDb::new().await?;
     let start = |title| Explorer::new(&db, title).worker(1).running(1, 1);
     let twice = |run: &Run| {
-        let written = ["a.settle", "b.settle"].iter().filter(|who| run.said(who) == "written").count();
+        let written = ["a.settle", "b.settle"].iter().filter(|who| run.output(who) == "written").count();
         run.failed() || written != 1 || run.end() != "1 done | 101 waiting"
     };
 
@@ -121,8 +123,8 @@ async fn a_second_settle_adds_no_second_follower() -> Result<()> {
         .explore()
         .await?;
     right.never(twice);
-    right.sometimes(|run| run.said("a.settle") == "written");
-    right.sometimes(|run| run.said("b.settle") == "written");
+    right.sometimes(|run| run.output("a.settle") == "written");
+    right.sometimes(|run| run.output("b.settle") == "written");
 
     start("complete with follower × complete in SQL")
         .session(completes("a", FIRST))
@@ -155,8 +157,8 @@ async fn a_late_holder_adds_no_follower_beside_the_next_one() -> Result<()> {
         .await?;
     right.never(|run| {
         run.failed()
-            || run.said("a.settle") != "lost"
-            || run.said("b.settle") != "written"
+            || run.output("a.settle") != "lost"
+            || run.output("b.settle") != "written"
             || run.end() != "1 done | 101 waiting"
     });
     Ok(())
@@ -171,18 +173,18 @@ async fn a_failure_in_sql_is_written_once_and_respects_a_cancel() -> Result<()> 
     };
     let expired = |title| Explorer::new(&db, title).expired(1).running(1, 1);
     let both = |run: &Run| {
-        let swept = run.said("s.sweep") == "1";
-        run.failed() || run.end() != "1 waiting" || swept == (run.said("a.settle") == "written")
+        let swept = run.output("s.sweep") == "1";
+        run.failed() || run.end() != "1 waiting" || swept == (run.output("a.settle") == "written")
     };
     let right = expired("fail in SQL × sweep").session(fails("a")).session(sweeps()).explore().await?;
     right.never(both);
-    right.sometimes(|run| run.said("a.settle") == "lost");
-    right.sometimes(|run| run.said("a.settle") == "written");
+    right.sometimes(|run| run.output("a.settle") == "lost");
+    right.sometimes(|run| run.output("a.settle") == "written");
 
     let running = |title| Explorer::new(&db, title).worker(1).running(1, 1);
     let right = running("fail in SQL × cancel").session(cancels()).session(fails("a")).explore().await?;
     right.never(|run| run.failed() || run.end() != "1 cancelled");
-    right.sometimes(|run| run.said("c.cancel") == "requested");
+    right.sometimes(|run| run.output("c.cancel") == "requested");
 
     let twice = running("fail in SQL × complete")
         .session(fails("a"))
@@ -190,7 +192,7 @@ async fn a_failure_in_sql_is_written_once_and_respects_a_cancel() -> Result<()> 
         .explore()
         .await?;
     twice.never(|run| {
-        let right = match (run.said("a.settle"), run.said("b.settle")) {
+        let right = match (run.output("a.settle"), run.output("b.settle")) {
             ("written", "lost") => "1 waiting",
             ("lost", "written") => "1 done | 101 waiting",
             _ => return true,

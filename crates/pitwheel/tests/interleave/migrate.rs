@@ -1,15 +1,15 @@
-//! Nodes that start at once: one of them migrates, the others find it done.
+//! Nodes that start at the same time: one of them migrates, the others find the schema migrated.
 
 use anyhow::Result;
 use pitwheel::Pitwheel;
 use pitwheel::engine::{MIGRATION_LOCK, MIGRATIONS};
-use pitwheel_testkit::{Explorer, Run, Session, Stage, TestDb};
+use pitwheel_testkit::{Connection, Explorer, Run, Session, TestDb};
 
-/// How many nodes start at once.
+/// How many nodes start together.
 const NODES: usize = 10;
 
 #[tokio::test]
-async fn nodes_that_start_at_once_migrate_once() -> Result<()> {
+async fn nodes_that_start_together_migrate_once() -> Result<()> {
     let db = TestDb::unmigrated().await?;
     let mut nodes = tokio::task::JoinSet::new();
     for _ in 0..NODES {
@@ -27,30 +27,34 @@ async fn nodes_that_start_at_once_migrate_once() -> Result<()> {
     Ok(())
 }
 
-/// Reads where the schema stands, then applies what is missing; with the lock of the engine, or without.
+/// Reads whether the schema exists, then applies the migrations; with the engine's lock or without.
 fn migrates(name: &'static str, lock: bool) -> Session {
     let session = Session::new(name).sql("begin");
     let session = if lock { session.sql_as("lock", MIGRATION_LOCK) } else { session };
     session
-        .step("look", async |stage: &mut Stage| {
-            stage
-                .ask(
+        .step("read", async |connection: &mut Connection| {
+            connection
+                .query(
                     "create temp table seen on commit drop as
                     select to_regclass('pitwheel.migration') is not null as there",
                 )
                 .await?;
-            stage.ask("select there from seen").await
+            connection.query("select there from seen").await
         })
-        .step("apply", async |stage: &mut Stage| {
-            if stage.ask("select there from seen").await? == "t" {
+        .step("apply", async |connection: &mut Connection| {
+            if connection.query("select there from seen").await? == "t" {
                 return Ok(String::new());
             }
-            stage
-                .ask("create schema pitwheel; create table pitwheel.migration (version integer primary key)")
+            connection
+                .query(
+                    "create schema pitwheel; create table pitwheel.migration (version integer primary key)",
+                )
                 .await?;
             for migration in MIGRATIONS {
-                stage.ask(migration.sql).await?;
-                stage.ask(&format!("insert into pitwheel.migration values ({})", migration.version)).await?;
+                connection.query(migration.sql).await?;
+                connection
+                    .query(&format!("insert into pitwheel.migration values ({})", migration.version))
+                    .await?;
             }
             Ok("applied".to_owned())
         })
@@ -58,15 +62,15 @@ fn migrates(name: &'static str, lock: bool) -> Session {
 }
 
 #[tokio::test]
-async fn two_migrations_wait_for_each_other() -> Result<()> {
+async fn of_two_migrations_at_once_one_waits_for_the_other() -> Result<()> {
     let db = TestDb::unmigrated().await?;
     let start = |title| {
         Explorer::from_scratch(&db, title)
             .setup("drop schema if exists pitwheel cascade")
             .end("select string_agg(version::text, ',') from pitwheel.migration")
     };
-    let clashed = |run: &Run| {
-        let applied = ["a.apply", "b.apply"].iter().filter(|label| run.said(label) == "applied");
+    let wrong = |run: &Run| {
+        let applied = ["a.apply", "b.apply"].iter().filter(|label| run.output(label) == "applied");
         run.failed() || applied.count() != 1
     };
 
@@ -75,12 +79,12 @@ async fn two_migrations_wait_for_each_other() -> Result<()> {
         .session(migrates("b", true))
         .explore()
         .await?
-        .never(clashed);
+        .never(wrong);
     start("migrate × migrate, unlocked")
         .session(migrates("a", false))
         .session(migrates("b", false))
         .explore()
         .await?
-        .sometimes(clashed);
+        .sometimes(wrong);
     Ok(())
 }

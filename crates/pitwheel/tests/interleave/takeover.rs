@@ -1,45 +1,46 @@
-//! A worker that comes back after its job was given to another: what it writes is refused, effects and all.
+//! A worker that resumes after its job was given to another: its settle is refused, and so are the effects in the same
+//! transaction.
 
 use anyhow::{Context as _, Result, ensure};
 use pitwheel::{Context, Job, Worker};
-use pitwheel_testkit::{Explorer, Run, Session, Stage, TestDb};
+use pitwheel_testkit::{Connection, Explorer, Run, Session, TestDb};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::FIRST;
+use crate::sessions::{FIRST, complete_claimed, complete_first, sweep};
 
-/// Sweeps, with the lease of worker 1 just over.
+/// Lets the lease of worker 1 expire, and sweeps.
 fn expires_and_sweeps() -> Session {
     Session::new("s")
-        .step("sweep", async |stage: &mut Stage| {
-            stage
-                .ask("begin; update pitwheel.worker set lease_until = clock_timestamp() - interval '1 s' where id = 1")
+        .step("sweep", async |connection: &mut Connection| {
+            connection
+                .query("begin; update pitwheel.worker set lease_until = clock_timestamp() - interval '1 s' where id = 1")
                 .await?;
-            stage.sweep().await
+            connection.sweep().await
         })
         .sql("commit")
 }
 
-/// The second worker: claims, and completes what it got.
+/// The second worker: claims, and completes what it claimed.
 fn takes_over() -> Session {
-    Session::new("b").step("claim", async |stage: &mut Stage| stage.claim(2, 1).await).step(
-        "settle",
-        async |stage: &mut Stage| match stage.claims.first() {
-            Some(&claim) => stage.complete(claim).await,
-            None => Ok(String::new()),
-        },
-    )
+    Session::new("b").step("claim", claim_second).step("settle", complete_claimed)
+}
+
+async fn claim_second(connection: &mut Connection) -> Result<String> {
+    connection.claim(2, 1).await
 }
 
 #[tokio::test]
-async fn a_worker_that_comes_back_cannot_settle_what_another_took_over() -> Result<()> {
+async fn a_worker_that_resumes_cannot_settle_what_another_took_over() -> Result<()> {
     let db = TestDb::new().await?;
     let start = |title| Explorer::new(&db, title).worker(1).worker(2).waiting(1);
-    let claims = |name| Session::new(name).step("claim", async |stage: &mut Stage| stage.claim(1, 1).await);
-    // As often as the job is done, so often was a settle written; and no job is there twice or not at all.
+    let claims = |name| {
+        Session::new(name).step("claim", async |connection: &mut Connection| connection.claim(1, 1).await)
+    };
+    // The job is done if and only if one settle was written, and it exists once.
     let twice = |run: &Run| {
         let written =
-            ["a.settle", "b.settle"].iter().filter(|label| run.said(label).contains("written")).count();
+            ["a.settle", "b.settle"].iter().filter(|label| run.output(label).contains("written")).count();
         let known = ["1 waiting", "1 running by 1", "1 running by 2", "1 running by 1 (dead)", "1 done"];
         run.failed()
             || !known.contains(&run.end())
@@ -50,12 +51,9 @@ async fn a_worker_that_comes_back_cannot_settle_what_another_took_over() -> Resu
     let right = start("claim, settle late × sweep × second claim")
         .session(
             claims("a")
-                .step("settle", async |stage: &mut Stage| {
-                    stage.ask("begin").await?;
-                    match stage.claims.first() {
-                        Some(&claim) => stage.complete(claim).await,
-                        None => Ok(String::new()),
-                    }
+                .step("settle", async |connection: &mut Connection| {
+                    connection.query("begin").await?;
+                    complete_claimed(connection).await
                 })
                 .sql("commit"),
         )
@@ -64,20 +62,20 @@ async fn a_worker_that_comes_back_cannot_settle_what_another_took_over() -> Resu
         .explore()
         .await?;
     right.never(twice);
-    right.sometimes(|run| run.said("a.settle") == "lost" && run.said("b.settle") == "written");
+    right.sometimes(|run| run.output("a.settle") == "lost" && run.output("b.settle") == "written");
 
-    // Guarded by the state alone: running it is, but for somebody else.
+    // Checks the state and not the fence: the job is running, but for another worker.
     let by_state = "begin; update pitwheel.job set holder = null, priority = -9
         where id = 1 and holder is not null returning 'written'";
     start("claim, settle late × sweep × second claim, state only")
         .session(claims("a").sql_as("settle", by_state).sql("commit"))
         .session(expires_and_sweeps())
-        .session(Session::new("b").step("claim", async |stage: &mut Stage| stage.claim(2, 1).await))
+        .session(Session::new("b").step("claim", claim_second))
         .explore()
         .await?
         .sometimes(|run| {
-            run.said("b.claim") == "1"
-                && run.said("a.settle") == "written"
+            run.output("b.claim") == "1"
+                && run.output("a.settle") == "written"
                 && run.before("b.claim", "a.settle")
         });
     Ok(())
@@ -90,14 +88,14 @@ impl Job for Test {
     const KIND: &'static str = "test";
 }
 
-/// The context of a handler that ran job 1 under fence 1, which is what every schedule claims it under again.
+/// The context of a handler that ran job 1 under fence 1. Every schedule sets up the job under the same claim.
 async fn context(db: &TestDb) -> Result<Context> {
     db.job().insert().await?;
     let (sender, mut receiver) = mpsc::unbounded_channel();
     let (stop, stopped) = oneshot::channel::<()>();
     let handler = move |_: Test, context: Context| {
         let sent = sender.send(context);
-        async move { sent.map_err(|_| "nobody waits for the context") }
+        async move { sent.map_err(|_| "the test has ended") }
     };
     let worker = Worker::new(db.pitwheel())
         .queue("default", 1)
@@ -126,17 +124,17 @@ async fn an_effect_commits_only_with_the_settle_in_its_transaction() -> Result<(
             .expired(1)
             .worker(2)
             .running(1, 1)
-            .session(Session::new("s").step("sweep", async |stage: &mut Stage| stage.sweep().await))
-            .session(Session::new("b").step("claim", async |stage: &mut Stage| stage.claim(2, 1).await).step(
+            .session(Session::new("s").step("sweep", sweep))
+            .session(Session::new("b").step("claim", claim_second).step(
                 "settle",
-                async |stage: &mut Stage| {
-                    let Some(&claim) = stage.claims.first() else {
+                async |connection: &mut Connection| {
+                    let Some(&claim) = connection.claims.first() else {
                         return Ok(String::new());
                     };
-                    stage.ask("begin").await?;
-                    let settled = stage.complete(claim).await?;
+                    connection.query("begin").await?;
+                    let settled = connection.complete(claim).await?;
                     ensure!(settled == "written", "lost");
-                    stage.ask("insert into effect values (2); commit").await
+                    connection.query("insert into effect values (2); commit").await
                 },
             ))
             .end(
@@ -149,8 +147,8 @@ async fn an_effect_commits_only_with_the_settle_in_its_transaction() -> Result<(
     let right = start("settle with its effect × sweep, second claim")
         .session(
             Session::new("a")
-                .step("settle", async move |stage: &mut Stage| {
-                    let settled = stage.begin_and_complete(&context).await?;
+                .step("settle", async move |connection: &mut Connection| {
+                    let settled = connection.begin_and_complete(&context).await?;
                     ensure!(settled == "written", "lost");
                     Ok(settled)
                 })
@@ -160,21 +158,21 @@ async fn an_effect_commits_only_with_the_settle_in_its_transaction() -> Result<(
         .explore()
         .await?;
     right.never(unfenced);
-    right.sometimes(|run| run.said("a.settle") == "error: lost");
+    right.sometimes(|run| run.output("a.settle") == "error: lost");
 
-    // Looks whether the claim still holds, and writes the effect before the settle: a look is no lock.
-    start("settle with its effect × sweep, second claim, only looked")
+    // Reads whether the claim still holds, and writes the effect before the settle: reading takes no lock.
+    start("settle with its effect × sweep, second claim, no lock")
         .session(
             Session::new("a")
-                .step("look", async |stage: &mut Stage| {
-                    stage.ask("begin").await?;
-                    let held =
-                        stage.ask("select 1 from pitwheel.job where id = 1 and fence = 1 and holder = 1");
+                .step("read", async |connection: &mut Connection| {
+                    connection.query("begin").await?;
+                    let held = connection
+                        .query("select 1 from pitwheel.job where id = 1 and fence = 1 and holder = 1");
                     ensure!(held.await? == "1", "lost");
                     Ok(String::new())
                 })
                 .sql_as("effect", "insert into effect values (1)")
-                .step("settle", async |stage: &mut Stage| stage.complete(FIRST).await)
+                .step("settle", complete_first)
                 .sql("commit"),
         )
         .explore()

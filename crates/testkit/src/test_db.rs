@@ -1,4 +1,4 @@
-//! A database per test, and the engine's steps in the words of tests.
+//! A database for one test, and the engine's steps on it with defaults that suit tests.
 
 use std::time::Duration;
 
@@ -7,55 +7,39 @@ use pitwheel::engine::{self, Claimed, Cursor, Ending, QueueSlots, Registration, 
 use pitwheel::{Error, History, Pitwheel, Settled, State};
 use tokio_postgres::Client;
 
-use crate::job::JobFactory;
-use crate::server;
+use crate::database::Database;
+use crate::job_factory::JobFactory;
+use crate::postgres::connect;
 
-/// Far above what a test takes: the only lease that ends is the one a test makes older.
+/// Far longer than a test takes: a lease expires only if a test expires it.
 const LEASE: Duration = Duration::from_secs(3600);
-/// What a failed attempt leaves in the job's errors.
-pub(crate) const FAILED: &str =
-    r#"{"attempt": 1, "cause": "error", "message": "failed in a test", "worker": "test"}"#;
 
-/// A migrated, empty database of the test's own, dropped with it.
+/// A database for one test, dropped with it, and the engine's steps on it.
 pub struct TestDb {
-    server_url: String,
-    name: String,
-    url: String,
     client: Client,
     pitwheel: Pitwheel,
+    database: Database,
 }
 
 impl TestDb {
-    /// Cloned from a migrated template, on the private server of this process or on that of `DATABASE_URL`.
+    /// A migrated database without rows, on a private server of this process or on that of `DATABASE_URL`.
     pub async fn new() -> Result<TestDb> {
-        let server_url = server::server_url().await?;
-        let admin = server::connect(&server_url).await?;
-        let template = server::template(&admin, &server_url).await?;
-        TestDb::copy_of(&template, server_url, &admin).await
+        TestDb::on(Database::migrated().await?).await
     }
 
-    /// A database in which nobody has migrated yet.
+    /// A database without the schema.
     pub async fn unmigrated() -> Result<TestDb> {
-        let server_url = server::server_url().await?;
-        let admin = server::connect(&server_url).await?;
-        TestDb::copy_of("template1", server_url, &admin).await
+        TestDb::on(Database::empty().await?).await
     }
 
-    async fn copy_of(template: &str, server_url: String, admin: &Client) -> Result<TestDb> {
-        let name = server::create_database(admin, template).await?;
-        let url = server::with_database(&server_url, &name)?;
-        Ok(TestDb {
-            client: server::connect(&url).await?,
-            pitwheel: Pitwheel::connect(&url).await?,
-            server_url,
-            name,
-            url,
-        })
+    async fn on(database: Database) -> Result<TestDb> {
+        let url = database.url();
+        Ok(TestDb { client: connect(url).await?, pitwheel: Pitwheel::connect(url).await?, database })
     }
 
-    /// Where it is.
+    /// The database's URL.
     pub fn url(&self) -> &str {
-        &self.url
+        self.database.url()
     }
 
     /// A connected handle.
@@ -63,9 +47,9 @@ impl TestDb {
         &self.pitwheel
     }
 
-    /// A connection of the caller's own.
+    /// A new connection for the caller.
     pub async fn client(&self) -> Result<Client> {
-        server::connect(&self.url).await
+        connect(self.url()).await
     }
 
     /// A job to insert.
@@ -73,7 +57,7 @@ impl TestDb {
         JobFactory::new(&self.client)
     }
 
-    /// Enters a worker with a long lease; its id.
+    /// Registers a worker with a long lease; returns its id.
     pub async fn register(&self) -> Result<i64> {
         let worker = Registration {
             name: "test".to_owned(),
@@ -87,47 +71,36 @@ impl TestDb {
         Ok(engine::register(&self.client, &worker).await?)
     }
 
-    /// Claims one job for a worker of its own.
+    /// Claims one job for a new worker.
     pub async fn claim_one(&self) -> Result<Claimed> {
         let claimed = self.claim(1).await?;
         claimed.into_iter().next().context("nothing was due")
     }
 
-    /// Claims up to `slots` jobs of the queue `default` and the kind `test` for a worker of its own.
+    /// Claims up to `slots` jobs of the queue `default` and the kind `test` for a new worker.
     pub async fn claim(&self, slots: usize) -> Result<Vec<Claimed>> {
         let worker = self.register().await?;
         self.claim_as(worker, slots).await
     }
 
-    /// Claims for a worker that is there already.
+    /// Claims for a worker that is already registered.
     pub async fn claim_as(&self, worker: i64, slots: usize) -> Result<Vec<Claimed>> {
         claim_on(&self.client, worker, slots).await
     }
 
-    /// Settles the job as done, and remembers it.
+    /// Settles the job as done and keeps it in the history.
     pub async fn complete(&self, job: &Claimed) -> Result<Settled> {
         self.settle(job, Ending::done(History::All, Some(job.ctid))).await
     }
 
-    /// Settles the job as failed: it waits again after the delay.
-    pub async fn retry(&self, job: &Claimed, delay: Duration) -> Result<Settled> {
-        let ending = Ending::Retry { delay, error: FAILED.to_owned() };
-        self.settle(job, ending).await
-    }
-
-    /// Gives the job back as if it had never been claimed.
-    pub async fn release(&self, job: &Claimed) -> Result<Settled> {
-        self.settle(job, Ending::Release).await
-    }
-
-    /// Ends the claim in the given way.
+    /// Settles the job with this ending.
     pub async fn settle(&self, job: &Claimed, ending: Ending) -> Result<Settled> {
         let settlement = Settlement { claim: job.claim, ending };
         let settled = engine::settle(&self.client, &[settlement], &[]).await?;
-        settled.first().copied().context("no answer for the claim")
+        settled.first().copied().context("no result for the claim")
     }
 
-    /// Makes the lease of the job's holder older than it may be. A sweep does the rest.
+    /// Lets the lease of the job's holder expire. The next sweep declares that worker dead.
     pub async fn expire_holder(&self, job: &Claimed) -> Result<()> {
         let sql = "update pitwheel.worker
             set lease_until = clock_timestamp() - interval '1 second'
@@ -136,7 +109,7 @@ impl TestDb {
         Ok(())
     }
 
-    /// Makes a worker's lease older than it may be.
+    /// Lets the lease of a worker expire.
     pub async fn expire(&self, worker: i64) -> Result<()> {
         let sql =
             "update pitwheel.worker set lease_until = clock_timestamp() - interval '1 second' where id = $1";
@@ -144,12 +117,12 @@ impl TestDb {
         Ok(())
     }
 
-    /// Sweeps at once, however short ago somebody did.
+    /// Sweeps at once, however recent the last sweep was.
     pub async fn sweep(&self) -> Result<Swept> {
         sweep_on(&self.client).await
     }
 
-    /// What became of a job; `None`: nothing is known of it.
+    /// The state of a job; `None` if there is no such job, live or finished.
     pub async fn state(&self, id: i64) -> Result<Option<State>> {
         match self.pitwheel.job(id).await {
             Ok(job) => Ok(Some(job.summary.state)),
@@ -158,13 +131,13 @@ impl TestDb {
         }
     }
 
-    /// One number, asked in SQL.
+    /// The number that a query returns.
     pub async fn count(&self, sql: &str) -> Result<i64> {
         Ok(self.client.query_one(sql, &[]).await?.get(0))
     }
 }
 
-/// Claims on this connection, which may be inside a transaction, from the bottom of the queue `default`.
+/// Claims on this connection, which may be inside a transaction, from the start of the queue `default`.
 pub(crate) async fn claim_on(client: &Client, worker: i64, slots: usize) -> Result<Vec<Claimed>> {
     let asks = [QueueSlots { queue: "default".to_owned(), slots }];
     let bounds = Cursor::new(["default"].into_iter()).bounds();
@@ -175,20 +148,4 @@ pub(crate) async fn claim_on(client: &Client, worker: i64, slots: usize) -> Resu
 /// Sweeps on this connection: no tick is too early and no gap too long.
 pub(crate) async fn sweep_on(client: &Client) -> Result<Swept> {
     Ok(engine::sweep(client, Duration::ZERO, LEASE).await?)
-}
-
-impl Drop for TestDb {
-    fn drop(&mut self) {
-        let url = self.server_url.clone();
-        let sql = format!("drop database if exists {} with (force)", self.name);
-        let drop_it = move || -> Result<()> {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(async {
-                server::connect(&url).await?.batch_execute(&sql).await?;
-                Ok(())
-            })
-        };
-        // A thread of its own, because the test's runtime is busy dropping this. A database that stays is no reason to fail.
-        let _ = std::thread::spawn(drop_it).join();
-    }
 }

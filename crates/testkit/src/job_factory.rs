@@ -1,10 +1,10 @@
-//! Jobs for tests: every column has a default, a test names what matters to it.
+//! Jobs for tests: every column has a default, and a test sets only what matters to it.
 
 use anyhow::Result;
 use tokio_postgres::Client;
 
-/// A job to insert as a row, also one that no enqueue would make: overdue, tried before, crashed before.
-#[must_use = "a job is there once it is inserted"]
+/// A job to insert as a row. It can be one that no enqueue would create: overdue, attempted before, crashed before.
+#[must_use = "the job exists only once it is inserted"]
 pub struct JobFactory<'a> {
     client: &'a Client,
     kind: String,
@@ -34,55 +34,55 @@ impl<'a> JobFactory<'a> {
         }
     }
 
-    /// What picks its handler; `test` otherwise.
+    /// The kind; `test` by default.
     pub fn kind(mut self, kind: &str) -> Self {
         self.kind = kind.to_owned();
         self
     }
 
-    /// Where it waits; `default` otherwise.
+    /// The queue; `default` by default.
     pub fn queue(mut self, queue: &str) -> Self {
         self.queue = queue.to_owned();
         self
     }
 
-    /// Its identity; none otherwise.
+    /// The key; none by default.
     pub fn key(mut self, key: &str) -> Self {
         self.key = Some(key.to_owned());
         self
     }
 
-    /// JSON text; `{}` otherwise.
+    /// The payload as JSON text; `{}` by default.
     pub fn payload(mut self, json: &str) -> Self {
         self.payload = json.to_owned();
         self
     }
 
-    /// How far from now it is due; negative: overdue.
+    /// How many milliseconds from now the job is due; negative if it is overdue.
     pub fn due_in_ms(mut self, ms: i64) -> Self {
         self.due_in_ms = ms;
         self
     }
 
-    /// -9 to 9, higher first.
+    /// The priority, -9 to 9; higher ones run first.
     pub fn priority(mut self, priority: i16) -> Self {
         self.priority = priority;
         self
     }
 
-    /// How often it was attempted, and how often it may be.
+    /// How many attempts were made, and how many are allowed.
     pub fn attempts(mut self, made: i32, max: i32) -> Self {
         (self.attempt, self.max_attempts) = (made, max);
         self
     }
 
-    /// How often its worker died under it.
+    /// How many times its worker died while running it.
     pub fn crashes(mut self, crashes: i16) -> Self {
         self.crashes = crashes;
         self
     }
 
-    /// Inserts it and gives back its id.
+    /// Inserts the job; returns its id.
     pub async fn insert(self) -> Result<i64> {
         let sql = "
             insert into pitwheel.job

@@ -1,19 +1,19 @@
-//! What an exploration found: every run, and the ends they came to.
+//! What an exploration found: every run, and the ends of all runs.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// One schedule and its end.
+/// One schedule, the outputs of its steps, and its end.
 #[derive(Debug, Clone)]
 pub struct Run {
     schedule: Vec<String>,
-    said: Vec<(String, String)>,
+    outputs: Vec<(String, String)>,
     end: String,
 }
 
 impl Run {
-    pub(crate) fn new(schedule: Vec<String>, said: Vec<(String, String)>, end: String) -> Run {
-        Run { schedule, said, end }
+    pub(crate) fn new(schedule: Vec<String>, outputs: Vec<(String, String)>, end: String) -> Run {
+        Run { schedule, outputs, end }
     }
 
     /// The end, as its query describes it.
@@ -21,13 +21,13 @@ impl Run {
         &self.end
     }
 
-    /// What a step said (`session.label`); empty when it said nothing or was not taken.
-    pub fn said(&self, label: &str) -> &str {
-        let found = self.said.iter().find(|(said_by, _)| said_by == label);
-        found.map_or("", |(_, said)| said)
+    /// The output of a step (`session.label`); empty if it had none or the step did not run.
+    pub fn output(&self, label: &str) -> &str {
+        let found = self.outputs.iter().find(|(step, _)| step == label);
+        found.map_or("", |(_, output)| output)
     }
 
-    /// Whether the one step was called before the other.
+    /// Whether the first step was started before the second. False unless both ran.
     pub fn before(&self, first: &str, second: &str) -> bool {
         let at = |label: &str| self.schedule.iter().position(|one| one == label);
         matches!((at(first), at(second)), (Some(first), Some(second)) if first < second)
@@ -35,13 +35,13 @@ impl Run {
 
     /// Whether a session ended in an error.
     pub fn failed(&self) -> bool {
-        self.said.iter().any(|(_, said)| said.starts_with("error"))
+        self.outputs.iter().any(|(_, output)| output.starts_with("error"))
     }
 
     fn summary(&self) -> String {
-        let said = self.said.iter().filter(|(_, said)| !said.is_empty());
-        let said: Vec<String> = said.map(|(label, said)| format!("{label}={said}")).collect();
-        format!("end `{}`  {}", self.end, said.join(" "))
+        let outputs = self.outputs.iter().filter(|(_, output)| !output.is_empty());
+        let outputs: Vec<String> = outputs.map(|(step, output)| format!("{step}={output}")).collect();
+        format!("end `{}`  {}", self.end, outputs.join(" "))
     }
 }
 
@@ -62,7 +62,7 @@ impl Explored {
         self.runs.len()
     }
 
-    /// Panics with every bad end and a schedule that leads to it, if there is one.
+    /// Panics if a run is bad, with every bad end and a schedule that leads to it.
     #[track_caller]
     pub fn never(&self, bad: impl Fn(&Run) -> bool) -> &Explored {
         let found = self.count(&bad);
@@ -77,7 +77,7 @@ impl Explored {
         self
     }
 
-    /// Panics unless some schedule fits: that the explorer can see what it is to see.
+    /// Panics unless some run is as expected: proves that the explorer can find such a run.
     #[track_caller]
     pub fn sometimes(&self, expected: impl Fn(&Run) -> bool) -> &Explored {
         let found = self.count(&expected);

@@ -1,0 +1,148 @@
+//! Reports whose response is lost, that come late, or that go to another node.
+
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use futures_util::future::try_join_all;
+use pitwheel::State;
+use pitwheel_proto::v1;
+use pitwheel_proto::v1::result::Outcome;
+use pitwheel_proto::v1::worker_service_client::WorkerServiceClient;
+use pitwheel_testkit::{TestDb, wait_until, work};
+
+use crate::gate::Gate;
+use crate::proxy::{Link, Proxy};
+use crate::queries::{DONE, HELD, LEASE, SETTLED_TWICE, SHORT_LEASE};
+use crate::support::{Node, WorkerStream, result};
+
+#[tokio::test]
+async fn a_job_whose_report_got_no_response_is_completed_once_and_not_run_again() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let proxy = Proxy::to(node.address).await?;
+    let gate = Gate::open_for(0);
+    let running = gate.start_with_five_jobs(&db, &proxy.url(), 5).await?;
+    proxy.set(Link::NoResponses);
+    gate.let_pass(100);
+    wait_until("all five are done", async || Ok(db.count(DONE).await? == 5)).await?;
+    proxy.set(Link::Cut);
+    db.pitwheel().enqueue(work(5)).await?;
+    wait_until("the next job is done", async || Ok(db.count(DONE).await? == 6)).await?;
+    let stats = running.stop().await?;
+    assert_eq!((gate.runs(), stats.started), (6, 6));
+    // The worker cannot know whether the first report was written or another worker has the jobs: they may count as
+    // lost.
+    assert_eq!(stats.settled + stats.lost, 6, "{stats:?}");
+    assert!(stats.settled >= 1, "{stats:?}");
+    assert_eq!(db.count(SETTLED_TWICE).await?, 0);
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_report_that_got_no_response_is_lost_when_repeated_and_changes_nothing() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let proxy = Proxy::to(node.address).await?;
+    db.pitwheel().enqueue_many((0..4).map(work)).await?;
+    let mut stream = WorkerStream::open(WorkerServiceClient::connect(proxy.url()).await?, 4).await?;
+    let jobs = stream.jobs().await?;
+    let hour = prost_types::Duration { seconds: 3600, nanos: 0 };
+    let outcomes = [
+        Outcome::Complete(v1::Complete::default()),
+        Outcome::Fail(v1::Fail { error: "no".into(), retry_after: Some(hour), ..v1::Fail::default() }),
+        Outcome::Bury(v1::Bury { reason: "never".into() }),
+        Outcome::Snooze(v1::Snooze { delay: Some(hour) }),
+    ];
+    let results = jobs.iter().zip(outcomes).map(|(job, outcome)| result(job, outcome)).collect();
+    let report = v1::ReportResultRequest { results };
+
+    proxy.set(Link::NoResponses);
+    let unanswered = stream.client.report_result(report.clone());
+    let cut_when_written = async {
+        wait_until("the report is written", async || Ok(db.count(HELD).await? == 0)).await?;
+        proxy.set(Link::Cut);
+        Ok::<_, anyhow::Error>(())
+    };
+    let (unanswered, cut) = tokio::join!(unanswered, cut_when_written);
+    cut?;
+    assert!(unanswered.is_err(), "the response arrived");
+
+    let response = node.workers().await?.report_result(report).await?.into_inner();
+    assert_eq!(response.written, [i32::from(v1::Written::Lost); 4]);
+    let jobs = try_join_all(jobs.iter().map(|job| db.pitwheel().job(job.job_id))).await?;
+    let kept = jobs
+        .iter()
+        .map(|job| (job.summary.state, job.summary.attempt, job.errors.as_array().map_or(0, Vec::len)));
+    let (done, failed) = ((State::Done, 1, 0), (State::Waiting, 1, 1));
+    let (buried, snoozed) = ((State::Dead, 1, 1), (State::Waiting, 0, 0));
+    assert_eq!(kept.collect::<Vec<_>>(), [done, failed, buried, snoozed]);
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_stream_whose_heartbeats_and_reports_go_to_another_node_continues() -> Result<()> {
+    let db = TestDb::new().await?;
+    let (near, far) =
+        (Node::start(db.pitwheel(), SHORT_LEASE).await?, Node::start(db.pitwheel(), SHORT_LEASE).await?);
+    let mut stream = near.stream(10).await?;
+    stream.client = far.workers().await?;
+    stream.heartbeats.abort();
+    db.pitwheel().enqueue_many((0..50).map(work)).await?;
+    let (mut client, worker_ids) = (stream.client.clone(), vec![stream.worker_id]);
+    let heartbeats = async {
+        loop {
+            let heartbeat = v1::HeartbeatRequest { worker_ids: worker_ids.clone(), ended: vec![] };
+            ensure!(
+                client.heartbeat(heartbeat).await?.into_inner().dead_worker_ids.is_empty(),
+                "declared dead"
+            );
+            tokio::time::sleep(SHORT_LEASE / 6).await; // the interval that the server asks for
+        }
+    };
+    let completed = async {
+        let (begun, mut seen) = (Instant::now(), Vec::new());
+        while seen.len() < 50 {
+            let jobs = stream.jobs().await?;
+            seen.extend(jobs.iter().map(|job| job.job_id));
+            for job in &jobs {
+                ensure!(stream.complete(job).await? == v1::Written::Yes, "job {} was lost", job.job_id);
+            }
+        }
+        ensure!(begun.elapsed() > SHORT_LEASE, "too short to need heartbeats");
+        seen.sort_unstable();
+        seen.dedup();
+        Ok(seen.len())
+    };
+    let different = tokio::select! {
+        different = completed => different?,
+        failed = heartbeats => failed?,
+    };
+    assert_eq!((different, db.count(DONE).await?, db.count(SETTLED_TWICE).await?), (50, 50, 0));
+    near.stop().await?;
+    far.stop().await
+}
+
+#[tokio::test]
+async fn of_two_reports_for_one_job_the_later_claim_is_written_and_the_earlier_is_lost() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let mut stream = node.stream(1).await?;
+    // Reports of all workers are written together, so that of the earlier holder may be written with that of the later.
+    for (late, order) in [(0, "late first"), (1, "late last")] {
+        db.pitwheel().enqueue(work(0)).await?;
+        let first = stream.jobs().await?.remove(0);
+        let release = Outcome::Release(v1::Release {});
+        assert_eq!(stream.report(&first, release).await?, v1::Written::Yes);
+        let second = stream.jobs().await?.remove(0);
+        assert_eq!(first.job_id, second.job_id);
+        let kept = v1::Complete { result: Some("1".into()), ..v1::Complete::default() };
+        let complete = |job| result(job, Outcome::Complete(kept.clone()));
+        let mut results = vec![complete(&first), complete(&second)];
+        results.rotate_left(late);
+        let response = stream.client.report_result(v1::ReportResultRequest { results }).await?.into_inner();
+        let mut expected = [i32::from(v1::Written::Lost), i32::from(v1::Written::Yes)];
+        expected.rotate_left(late);
+        assert_eq!(response.written, expected, "{order}");
+    }
+    node.stop().await
+}

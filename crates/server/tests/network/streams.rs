@@ -1,0 +1,138 @@
+//! Streams of a slow worker, a thousand idle streams, streams that have ended, and nodes that stop.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use futures_util::future::try_join_all;
+use pitwheel_proto::v1;
+use pitwheel_proto::v1::result::Outcome;
+use pitwheel_proto::v1::worker_service_client::WorkerServiceClient;
+use pitwheel_testkit::{TestDb, start_worker, wait_until, work};
+use tokio::net::TcpStream;
+
+use crate::gate::Gate;
+use crate::proxy::{Link, Proxy};
+use crate::queries::{DONE, HELD, LEASE, LONG_LEASE, SETTLED_TWICE, SHORT_LEASE};
+use crate::support::{Node, WorkerStream, claim_of, result};
+
+/// This process's memory in kB.
+fn memory() -> Result<usize> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    Ok(line.trim().trim_end_matches(" kB").parse()?)
+}
+
+#[tokio::test]
+async fn a_slow_worker_never_holds_more_jobs_than_its_slots() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let gate = Gate::open_for(0);
+    let running = start_worker(gate.worker(&node.url(), 4));
+    db.pitwheel().enqueue_many((0..40).map(work)).await?;
+    for n in 1..=40 {
+        let most = 4.min(41 - n);
+        wait_until("its slots are full", async || {
+            let held = db.count(HELD).await?;
+            ensure!(held <= most, "{held} jobs are held");
+            Ok(held == most && gate.running() == usize::try_from(most)?)
+        })
+        .await?;
+        gate.let_pass(1);
+        wait_until("one more job is done", async || Ok(db.count(DONE).await? == n)).await?;
+    }
+    let stats = running.stop().await?;
+    assert_eq!((stats.started, stats.settled, stats.lost), (40, 40, 0));
+    assert_eq!((gate.most_at_once(), db.count(SETTLED_TWICE).await?), (4, 0));
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_thousand_idle_streams_cost_a_node_little_more_than_one() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LONG_LEASE).await?;
+    let (begun, before) = (Instant::now(), memory()?);
+    let connections = try_join_all((0..4).map(|_| node.workers())).await?;
+    let opened = connections.iter().cycle().take(1000).map(|client| WorkerStream::open(client.clone(), 1));
+    let mut streams = try_join_all(opened).await?;
+    let memory = memory()?.saturating_sub(before);
+    assert!(memory < 100_000, "{memory} kB for both ends of the streams and what runs beside this test");
+
+    let commits = "select xact_commit from pg_stat_database where datname = current_database()";
+    let from = db.count(commits).await?;
+    tokio::time::sleep(Duration::from_secs(3)).await; // the transactions of an idle node, counted over time
+    let idle = db.count(commits).await? - from;
+    // One poll for all streams is 25 a second; the registrations may be counted late.
+    assert!(idle < 1500, "{idle} transactions in 3 s");
+    let ids: Vec<i64> = streams.iter().map(|stream| stream.worker_id).collect();
+    let heartbeats = connections.iter().zip(ids.chunks(250)).map(async |(client, worker_ids)| {
+        let heartbeat = v1::HeartbeatRequest { worker_ids: worker_ids.to_vec(), ended: vec![] };
+        client.clone().heartbeat(heartbeat).await.map(|response| response.into_inner().dead_worker_ids.len())
+    });
+    assert_eq!(try_join_all(heartbeats).await?, [0; 4]);
+
+    db.pitwheel().enqueue_many((0..1000).map(work)).await?;
+    let jobs = try_join_all(streams.iter_mut().map(WorkerStream::jobs)).await?;
+    assert!(jobs.iter().all(|jobs| jobs.len() == 1), "each stream gets one job");
+    let results =
+        jobs.concat().iter().map(|job| result(job, Outcome::Complete(v1::Complete::default()))).collect();
+    let response = node.workers().await?.report_result(v1::ReportResultRequest { results }).await?;
+    assert_eq!(response.into_inner().written, [i32::from(v1::Written::Yes); 1000]);
+
+    // Half of the streams end by themselves, half with their connections.
+    streams.truncate(500);
+    drop((streams, connections));
+    db.pitwheel().enqueue_many((0..100).map(work)).await?;
+    let mut last = node.stream(100).await?;
+    let jobs = last.jobs_at_least(100).await?;
+    assert!(jobs.iter().all(|job| job.attempt == 1), "an ended stream costs its jobs no attempt");
+    assert!(begun.elapsed() < Duration::from_secs(20), "it took {:?}", begun.elapsed());
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_stream_that_its_worker_reports_as_ended_is_sent_nothing_more() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LONG_LEASE).await?;
+    // The connection of the first stream is broken and the node does not know it yet; one of its jobs still runs.
+    let mut first = node.stream(10).await?;
+    db.pitwheel().enqueue(work(0)).await?;
+    let job = first.jobs().await?.remove(0);
+    let mut next = node.stream(10).await?;
+    let holding = vec![claim_of(&job)];
+    let ended = vec![v1::EndedStream { worker_id: first.worker_id, holding }];
+    let heartbeat = v1::HeartbeatRequest { worker_ids: vec![next.worker_id], ended };
+    next.client.heartbeat(heartbeat).await?;
+    db.pitwheel().enqueue_many((1..9).map(work)).await?;
+    // What was claimed for the first stream before it was reported as ended is released, so that all jobs come here.
+    next.jobs_at_least(8).await?;
+    assert_eq!(next.complete(&job).await?, v1::Written::Yes, "the worker still holds the job that runs");
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_node_that_stops_closes_connections_that_are_still_open() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let proxy = Proxy::to(node.address).await?;
+    let unused = TcpStream::connect(node.address).await?;
+    // Connections are accepted in order: the node has the unused one by now.
+    let silent = WorkerStream::open(WorkerServiceClient::connect(proxy.url()).await?, 1).await?;
+    proxy.set(Link::Silent);
+    node.stop().await?;
+    drop((unused, silent));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_worker_can_be_stopped_when_no_server_is_left() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), SHORT_LEASE).await?;
+    let gate = Gate::open_for(0);
+    let running = start_worker(gate.worker(&node.url(), 1).grace(Duration::ZERO));
+    db.pitwheel().enqueue(work(1)).await?;
+    wait_until("the job runs", async || Ok(gate.runs() == 1)).await?;
+    node.stop().await?;
+    let stats = running.stop().await?;
+    assert_eq!((stats.started, stats.settled), (1, 0), "the job is given back when its lease expires");
+    Ok(())
+}
