@@ -29,6 +29,8 @@ test:
 
 check:
 	@scripts/setup check
+	@scripts/circles --self-test
+	scripts/circles
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace --all-features
