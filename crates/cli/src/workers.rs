@@ -126,7 +126,7 @@ async fn order(ids: &[i64], command: WorkerCommand, settings: &Settings) -> anyh
     let pitwheel = database::open(settings).await?;
     let mut outcomes = Vec::new();
     for &id in ids {
-        let (state, words) = match order {
+        let (state, words) = match command {
             WorkerCommand::Quiet => (
                 "quiet",
                 format!("worker {id} is given nothing more; `pitwheel workers resume {id}` ends that"),
@@ -137,7 +137,7 @@ async fn order(ids: &[i64], command: WorkerCommand, settings: &Settings) -> anyh
             ),
             WorkerCommand::Resume => ("alive", format!("worker {id} is given jobs again")),
         };
-        let taken = pitwheel.command_worker(id, order).await?;
+        let taken = pitwheel.command_worker(id, command).await?;
         outcomes.push(json!({ "id": id, "outcome": if taken { state } else { "not_found" } }));
         match taken {
             true if !settings.json() => say(&words),
