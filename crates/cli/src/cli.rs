@@ -2,19 +2,19 @@
 
 use clap::{Command as Grammar, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::demo::DemoArgs;
-use crate::demo_worker::DemoWorkerArgs;
-use crate::dev::DevArgs;
-use crate::jobs::JobsCommand;
-use crate::kinds::KindsCommand;
-use crate::log::LogFormat;
-use crate::migrate::MigrateCommand;
+use crate::commands::demo::DemoArgs;
+use crate::commands::demo::worker::DemoWorkerArgs;
+use crate::commands::dev::DevArgs;
+use crate::commands::jobs::JobsCommand;
+use crate::commands::kinds::KindsCommand;
+use crate::commands::migrate::MigrateCommand;
+use crate::commands::queues::QueuesCommand;
+use crate::commands::serve::ServeArgs;
+use crate::commands::tokens::TokensCommand;
+use crate::commands::workers::WorkersCommand;
 use crate::output::Output;
+use crate::output::log::LogFormat;
 use crate::page::PageArgs;
-use crate::queues::QueuesCommand;
-use crate::serve::ServeArgs;
-use crate::tokens::TokensCommand;
-use crate::workers::WorkersCommand;
 
 /// Turns the Postgres you already run into your work engine.
 ///

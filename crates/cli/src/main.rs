@@ -1,33 +1,23 @@
 //! The `pitwheel` command: parse, wire, run.
 
-mod audit;
 mod cli;
+mod commands;
 mod database;
-mod demo;
-mod demo_worker;
-mod dev;
 mod exit;
-mod job_view;
-mod jobs;
-mod json;
-mod kinds;
-mod log;
-mod migrate;
 mod otlp;
 mod output;
 mod page;
-mod queues;
-mod serve;
+mod private_postgres;
 mod settings;
 mod signals;
-mod table;
+mod suggest;
 mod time;
-mod tokens;
-mod workers;
 
 use std::process::ExitCode;
 
 use crate::cli::{Cli, Command};
+use crate::commands::{audit, demo, dev, jobs, kinds, migrate, queues, serve, tokens, workers};
+use crate::output::log;
 use crate::settings::Settings;
 
 fn main() -> ExitCode {
@@ -55,6 +45,6 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Audit(page) => audit::run(&page, &settings).await,
         Command::Serve(args) => serve::run(args, &settings).await,
         Command::Demo(args) => demo::run(args, &settings).await,
-        Command::DemoWorker(args) => demo_worker::run(args, &settings).await,
+        Command::DemoWorker(args) => demo::worker::run(args, &settings).await,
     }
 }

@@ -10,8 +10,8 @@ use clap::ValueEnum;
 use serde::Deserialize;
 
 use crate::exit::Stop;
-use crate::log::LogFormat;
 use crate::output::Output;
+use crate::output::log::LogFormat;
 
 /// What holds for this call.
 #[derive(Debug, Default)]

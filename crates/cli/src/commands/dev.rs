@@ -5,15 +5,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use pitwheel_devdb::{Options, Server, default_dir};
+use pitwheel_devdb::{Server, default_dir};
 use serde_json::json;
 
+use super::migrate;
 use crate::database;
-use crate::exit::Stop;
-use crate::migrate;
-use crate::output::{print, print_json, program, quoted, say};
+use crate::output::{print, print_json, say};
+use crate::private_postgres;
 use crate::settings::{Database, Origin, Settings};
 use crate::signals::Signals;
+use crate::suggest::command_for;
 
 /// How often to see whether Postgres is still there.
 const LOOK: Duration = Duration::from_secs(2);
@@ -26,7 +27,7 @@ pub(crate) struct DevArgs {
 }
 
 pub(crate) async fn run(args: DevArgs, settings: &Settings) -> anyhow::Result<()> {
-    if let Some(database) = instead(args.dir.is_some(), settings)? {
+    if let Some(database) = private_postgres::instead(args.dir.is_some(), settings)? {
         return migrate_named(database).await;
     }
     let dir = match args.dir {
@@ -35,7 +36,7 @@ pub(crate) async fn run(args: DevArgs, settings: &Settings) -> anyhow::Result<()
     };
     let mut signals = Signals::new()?;
     let server = tokio::select! {
-        started = start(dir) => started?,
+        started = private_postgres::start(dir) => started?,
         () = signals.stop() => return Ok(()),
     };
     let ended = serve(server, settings, &mut signals).await;
@@ -43,25 +44,6 @@ pub(crate) async fn run(args: DevArgs, settings: &Settings) -> anyhow::Result<()
         Ok(server) => stop(server, &mut signals).await,
         Err(error) => Err(error),
     }
-}
-
-/// The named database, which is used instead of one of our own, unless a folder was named with it.
-pub(crate) fn instead(dir_is_named: bool, settings: &Settings) -> Result<Option<&Database>, Stop> {
-    match &settings.database {
-        Some(database) if dir_is_named && database.origin == Origin::Flag => {
-            Err(Stop::usage("--dir starts a database and --database-url names another: give one of them"))
-        }
-        _ if dir_is_named => Ok(None),
-        database => Ok(database.as_ref()),
-    }
-}
-
-/// Starts the server of this folder. Cancelled, it goes on until the process ends, and Postgres ends with that.
-pub(crate) async fn start(dir: PathBuf) -> anyhow::Result<Server> {
-    if !dir.join("data").exists() {
-        say(&format!("making a database in {} …", dir.display()));
-    }
-    Ok(tokio::task::spawn_blocking(move || Server::start(Options::kept(dir))).await??)
 }
 
 async fn migrate_named(database: &Database) -> anyhow::Result<()> {
@@ -106,15 +88,6 @@ fn announce(server: &Server, settings: &Settings) -> anyhow::Result<()> {
            {command} jobs list\n\n\
          Ctrl-C stops it; the data stay.\n"
     ))?)
-}
-
-/// How to call this program so that it talks to the database at `url`.
-pub(crate) fn command_for(url: &str, settings: &Settings) -> String {
-    let found = database::find(settings).is_ok_and(|database| database.url == url);
-    if found {
-        return program();
-    }
-    format!("{} --database-url {}", program(), quoted(url))
 }
 
 /// Stops Postgres. Whoever asks a second time does not wait: its supervisor sees to it.

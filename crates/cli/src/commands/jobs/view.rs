@@ -8,9 +8,9 @@ use pitwheel::{JobDetail, JobSummary, State};
 use pitwheel_server::views::{self, JobInFull};
 use serde_json::Value;
 
-use crate::json::pretty;
+use crate::output::json::pretty;
+use crate::output::table::{Column, render};
 use crate::output::{stdout_coloured, visible};
-use crate::table::{Column, render};
 use crate::time::{iso_from, parse_moment, relative};
 
 /// All about one job, in JSON.

@@ -7,9 +7,9 @@ use pitwheel_server::views::Kind;
 use serde_json::json;
 
 use crate::database;
+use crate::output::table::{Column, render};
 use crate::output::{print, print_json, say, stdout_coloured};
 use crate::settings::Settings;
-use crate::table::{Column, render};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum KindsCommand {

@@ -3,7 +3,7 @@
 use comfy_table::presets::NOTHING;
 use comfy_table::{Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Row, Table};
 
-use crate::output::visible;
+use super::text::visible;
 
 /// Wider than this wraps in an ordinary window.
 const WIDTH: u16 = 100;

@@ -9,9 +9,9 @@ use pitwheel_server::views::Queue;
 use serde_json::json;
 
 use crate::database;
+use crate::output::table::{Column, render};
 use crate::output::{print, print_json, say, stdout_coloured};
 use crate::settings::Settings;
-use crate::table::{Column, render};
 use crate::time::relative;
 
 #[derive(Debug, Subcommand)]

@@ -6,7 +6,7 @@ use clap::Args;
 use pitwheel::{Change, Changed, Error, Filter, Pitwheel, State};
 use serde_json::{Value, json};
 
-use super::FilterArgs;
+use super::filter::FilterArgs;
 use crate::database;
 use crate::exit::{Code, Stop, engine_code};
 use crate::output::{print_json, say, say_error, thousands};

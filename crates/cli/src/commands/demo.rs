@@ -1,6 +1,7 @@
 //! `pitwheel demo`: 10,000 jobs, two worker processes, one killed half-way; then the count.
 
 mod progress;
+pub(crate) mod worker;
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -16,13 +17,14 @@ use tokio::process::{Child, Command};
 use tokio_postgres::types::Type;
 
 use crate::database;
-use crate::demo_worker::{Farewell, Nap};
-use crate::dev;
 use crate::exit::Stop;
-use crate::output::{print, print_json, program, quoted, say, thousands};
+use crate::output::{print, print_json, say, thousands};
+use crate::private_postgres;
 use crate::settings::{Database, Origin, Settings};
 use crate::signals::Signals;
+use crate::suggest::{command_for, program, quoted};
 use progress::Progress;
+use worker::{Farewell, Nap};
 
 const JOBS: u64 = 10_000;
 /// How often to look how far they are.
@@ -63,14 +65,14 @@ pub(crate) async fn run(args: DemoArgs, settings: &Settings) -> anyhow::Result<(
 }
 
 async fn demo(args: DemoArgs, settings: &Settings) -> anyhow::Result<()> {
-    let (database, server) = match dev::instead(args.dir.is_some(), settings)? {
+    let (database, server) = match private_postgres::instead(args.dir.is_some(), settings)? {
         Some(database) => {
             say(&format!("using the database that {} names", database.origin));
             (database.clone(), None)
         }
         None => {
             let dir = args.dir.map_or_else(database::demo_dir, Ok)?;
-            let server = dev::start(dir).await?;
+            let server = private_postgres::start(dir).await?;
             let url = server.url();
             let origin = Origin::Running;
             let database = Database { url, origin };
@@ -190,7 +192,7 @@ async fn watch(
 }
 
 async fn left(pool: &Pool, queue: &str) -> anyhow::Result<u64> {
-    let sql = include_str!("../sql/demo_left.sql");
+    let sql = include_str!("../../sql/demo_left.sql");
     let rows = pool.get().await?.query_typed(sql, &[(&queue, Type::TEXT)]).await?;
     Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0).unsigned_abs()))
 }
@@ -212,7 +214,7 @@ struct Tally {
 }
 
 async fn tally(pool: &Pool, ids: &[i64]) -> anyhow::Result<Tally> {
-    let sql = include_str!("../sql/demo_tally.sql");
+    let sql = include_str!("../../sql/demo_tally.sql");
     let rows = pool.get().await?.query_typed(sql, &[(&ids, Type::INT8_ARRAY)]).await?;
     let row = rows.first().context("no answer to the count")?;
     let count = |name: &str| row.get::<_, i64>(name).unsigned_abs();
@@ -252,7 +254,7 @@ fn look_around(queue: &str, database: &Database, server: Option<&Server>, settin
             "Look around: start its database again, and ask in another terminal\n  {} dev --dir {}\n  {} {list}\n",
             program(),
             quoted(&server.dir().display().to_string()),
-            dev::command_for(&database.url, settings),
+            command_for(&database.url, settings),
         ),
         (None, Origin::Flag) => format!("Look around:\n  {} --database-url … {list}\n", program()),
         (None, _) => format!("Look around:\n  {} {list}\n", program()),

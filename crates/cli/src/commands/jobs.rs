@@ -2,21 +2,22 @@
 
 mod change;
 mod enqueue;
+mod filter;
+mod view;
 
 use std::time::SystemTime;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use pitwheel::{Filter, JobPage, State};
+use pitwheel::JobPage;
 use pitwheel_server::views::JobLine;
 
 use crate::database;
-use crate::job_view;
 use crate::output::{print, print_json, say};
 use crate::page::{PageArgs, say_next};
 use crate::settings::Settings;
 use change::{RescheduleArgs, Verb, Which};
 use enqueue::EnqueueArgs;
+use filter::FilterArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobsCommand {
@@ -94,34 +95,6 @@ pub(crate) struct ListArgs {
     page: PageArgs,
 }
 
-/// What jobs have in common.
-#[derive(Debug, Args)]
-struct FilterArgs {
-    /// Only this queue
-    #[arg(long)]
-    queue: Option<String>,
-    /// Only this kind
-    #[arg(long)]
-    kind: Option<String>,
-    /// Only this key
-    #[arg(long)]
-    key: Option<String>,
-    /// Only this state
-    #[arg(long, value_parser = PossibleValuesParser::new(State::ALL.map(State::as_str)).try_map(|word| word.parse::<State>()))]
-    state: Option<State>,
-}
-
-impl FilterArgs {
-    fn is_empty(&self) -> bool {
-        self.queue.is_none() && self.kind.is_none() && self.key.is_none() && self.state.is_none()
-    }
-
-    fn filter(self) -> Filter {
-        let FilterArgs { queue, kind, key, state } = self;
-        Filter { queue, kind, key, state, ..Filter::default() }
-    }
-}
-
 pub(crate) async fn run(command: JobsCommand, settings: &Settings) -> anyhow::Result<()> {
     match command {
         JobsCommand::List(args) => list(args, settings).await,
@@ -155,7 +128,7 @@ async fn list(args: ListArgs, settings: &Settings) -> anyhow::Result<()> {
     if settings.json() {
         print_json(&jobs.into_iter().map(JobLine::from).collect::<Vec<_>>())?;
     } else if !jobs.is_empty() {
-        print(&job_view::table(&jobs, SystemTime::now()))?;
+        print(&view::table(&jobs, SystemTime::now()))?;
     }
     say_next(next);
     Ok(())
@@ -164,10 +137,10 @@ async fn list(args: ListArgs, settings: &Settings) -> anyhow::Result<()> {
 async fn show(id: i64, settings: &Settings) -> anyhow::Result<()> {
     let job = database::open(settings).await?.job(id).await?;
     if settings.json() {
-        return print_json(&job_view::in_full(job));
+        return print_json(&view::in_full(job));
     }
-    print(&job_view::page(&job, SystemTime::now()))?;
-    if let Some(hint) = job_view::hint(&job.summary) {
+    print(&view::page(&job, SystemTime::now()))?;
+    if let Some(hint) = view::hint(&job.summary) {
         say(&format!("\n{hint}"));
     }
     Ok(())

@@ -9,7 +9,7 @@ use pitwheel_server::views::time;
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
 
-use crate::output::coloured;
+use super::print::coloured;
 
 /// How logs are written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]

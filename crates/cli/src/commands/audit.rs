@@ -6,10 +6,10 @@ use pitwheel::AuditEntry;
 use pitwheel_server::views::AuditLine;
 
 use crate::database;
+use crate::output::table::{Column, render};
 use crate::output::{print, print_json, say, stdout_coloured};
 use crate::page::{PageArgs, say_next};
 use crate::settings::Settings;
-use crate::table::{Column, render};
 use crate::time::relative;
 
 /// Jobs that a line names; the rest is counted.

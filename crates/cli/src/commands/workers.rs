@@ -10,10 +10,10 @@ use serde_json::json;
 
 use crate::database;
 use crate::exit::{Code, Stop};
+use crate::output::table::{Column, render};
 use crate::output::{print, print_json, say, say_error, stdout_coloured};
 use crate::page::{PageArgs, say_next};
 use crate::settings::Settings;
-use crate::table::{Column, render};
 use crate::time::relative;
 
 #[derive(Debug, Subcommand)]

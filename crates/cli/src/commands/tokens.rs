@@ -11,9 +11,9 @@ use serde_json::json;
 
 use crate::database;
 use crate::exit::Stop;
+use crate::output::table::{Column, render};
 use crate::output::{print, print_json, say, stdout_coloured};
 use crate::settings::Settings;
-use crate::table::{Column, render};
 use crate::time::{parse_span, relative};
 
 #[derive(Debug, Subcommand)]
