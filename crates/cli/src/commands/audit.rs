@@ -7,7 +7,7 @@ use pitwheel_server::views::AuditLine;
 
 use crate::database;
 use crate::output::table::{Column, render};
-use crate::output::{print, print_json, say, stdout_coloured};
+use crate::output::{print, print_json, say};
 use crate::page::{PageArgs, say_next};
 use crate::settings::Settings;
 use crate::time::relative;
@@ -43,7 +43,7 @@ fn table(entries: &[AuditEntry], now: SystemTime) -> String {
         Column::new("SUBJECT", entries, |entry| entry.subject.clone().unwrap_or_default()).cut().optional(),
         Column::new("JOBS", entries, jobs).cut().optional(),
     ];
-    render(columns, stdout_coloured())
+    render(columns)
 }
 
 /// The first few, and how many more there are.

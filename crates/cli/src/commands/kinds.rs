@@ -1,14 +1,14 @@
 //! `pitwheel kinds`: what workers run, and whose payloads are nobody's business.
 
+use anstyle::AnsiColor;
 use clap::Subcommand;
-use comfy_table::Color;
 use pitwheel::KindSummary;
 use pitwheel_server::views::Kind;
 use serde_json::json;
 
 use crate::database;
 use crate::output::table::{Column, render};
-use crate::output::{print, print_json, say, stdout_coloured};
+use crate::output::{print, print_json, say};
 use crate::settings::Settings;
 
 #[derive(Debug, Subcommand)]
@@ -72,9 +72,9 @@ fn table(kinds: &[KindSummary]) -> String {
         Column::new("KIND", kinds, |kind| kind.name.clone()).cut(),
         Column::new("WORKERS", kinds, |kind| kind.workers.to_string()).numeric(),
         Column::new("PAYLOADS", kinds, |kind| redacted(kind).to_owned())
-            .coloured(|word| (word == "redacted").then_some(Color::Yellow)),
+            .coloured(|word| (word == "redacted").then_some(AnsiColor::Yellow)),
     ];
-    render(columns, stdout_coloured())
+    render(columns)
 }
 
 async fn redact(name: &str, redacted: bool, settings: &Settings) -> anyhow::Result<()> {

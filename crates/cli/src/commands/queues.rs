@@ -2,15 +2,15 @@
 
 use std::time::SystemTime;
 
+use anstyle::AnsiColor;
 use clap::{Args, Subcommand};
-use comfy_table::Color;
 use pitwheel::{Pitwheel, QueueSummary};
 use pitwheel_server::views::Queue;
 use serde_json::json;
 
 use crate::database;
 use crate::output::table::{Column, render};
-use crate::output::{print, print_json, say, stdout_coloured};
+use crate::output::{print, print_json, say};
 use crate::settings::Settings;
 use crate::time::relative;
 
@@ -81,14 +81,14 @@ fn table(queues: &[QueueSummary], now: SystemTime) -> String {
     let columns = vec![
         Column::new("QUEUE", queues, |queue| queue.name.clone()).cut(),
         Column::new("STATE", queues, |queue| state(queue).to_owned())
-            .coloured(|state| (state == "paused").then_some(Color::Yellow)),
+            .coloured(|state| (state == "paused").then_some(AnsiColor::Yellow)),
         Column::new("WAITING", queues, |queue| at_least(queue, queue.waiting)).numeric(),
         Column::new("RUNNING", queues, |queue| at_least(queue, queue.running)).numeric(),
         Column::new("LATER", queues, |queue| at_least(queue, queue.later)).numeric(),
         Column::new("OLDEST DUE", queues, |queue| since(queue.oldest_due_at)).optional(),
         Column::new("PAUSED", queues, |queue| since(queue.paused_at)).optional(),
     ];
-    render(columns, stdout_coloured())
+    render(columns)
 }
 
 async fn pause(pitwheel: &Pitwheel, name: Option<&str>, settings: &Settings) -> anyhow::Result<()> {

@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::database;
 use crate::exit::Stop;
 use crate::output::table::{Column, render};
-use crate::output::{print, print_json, say, stdout_coloured};
+use crate::output::{print, print_json, say};
 use crate::settings::Settings;
 use crate::time::{parse_span, relative};
 
@@ -128,7 +128,7 @@ fn table(tokens: &[Token], now: SystemTime) -> String {
         Column::new("BY", tokens, |token| token.created_by.clone()).cut(),
         Column::new("EXPIRES", tokens, expires).optional(),
     ];
-    render(columns, stdout_coloured())
+    render(columns)
 }
 
 async fn revoke(name: &str, settings: &Settings) -> anyhow::Result<()> {

@@ -2,8 +2,8 @@
 
 use std::time::SystemTime;
 
+use anstyle::AnsiColor;
 use clap::{Args, Subcommand};
-use comfy_table::Color;
 use pitwheel::{WorkerCommand, WorkerSummary};
 use pitwheel_server::views::Worker;
 use serde_json::json;
@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::database;
 use crate::exit::{Code, Stop};
 use crate::output::table::{Column, render};
-use crate::output::{print, print_json, say, say_error, stdout_coloured};
+use crate::output::{print, print_json, say, say_error};
 use crate::page::{PageArgs, say_next};
 use crate::settings::Settings;
 use crate::time::relative;
@@ -109,14 +109,14 @@ fn table(workers: &[WorkerSummary], now: SystemTime) -> String {
         })
         .optional(),
     ];
-    render(columns, stdout_coloured())
+    render(columns)
 }
 
-fn colour(state: &str) -> Option<Color> {
+fn colour(state: &str) -> Option<AnsiColor> {
     match state {
-        "alive" => Some(Color::Green),
-        "quiet" | "draining" => Some(Color::Yellow),
-        "dead" => Some(Color::Red),
+        "alive" => Some(AnsiColor::Green),
+        "quiet" | "draining" => Some(AnsiColor::Yellow),
+        "dead" => Some(AnsiColor::Red),
         _ => None,
     }
 }

@@ -1,15 +1,14 @@
 //! What the engine logs goes to stderr, as text for people or as JSON for programs that collect logs.
 
-use std::io::{self, IsTerminal};
+use std::io;
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
+use anstream::{AutoStream, ColorChoice};
 use clap::ValueEnum;
 use pitwheel_server::views::time;
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
-
-use super::print::coloured;
 
 /// How logs are written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
@@ -29,7 +28,7 @@ pub(crate) fn to_stderr(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     match format {
-        LogFormat::Text => logs.with_ansi(coloured(io::stderr().is_terminal())).init(),
+        LogFormat::Text => logs.with_ansi(AutoStream::choice(&io::stderr()) != ColorChoice::Never).init(),
         LogFormat::Json => logs.json().flatten_event(true).init(),
     }
 }

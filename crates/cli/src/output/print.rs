@@ -1,6 +1,6 @@
 //! Data go to stdout, words to stderr; colour only where a person looks.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -16,19 +16,25 @@ pub(crate) enum Output {
     Json,
 }
 
-/// Writes data to stdout. A reader that has left is an error here and a success in `exit.rs`.
+/// Writes text to stdout. Its styles are left out where stdout is no terminal, or shall have no colours (`NO_COLOR`).
+///
+/// A closed pipe is an error here and a success in `exit.rs`.
 pub(crate) fn print(text: &str) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
+    write_lines(anstream::stdout().lock(), text)
+}
+
+/// Writes a value to stdout as JSON.
+pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
+    // Without `anstream`: what looks like a style in JSON is data.
+    Ok(write_lines(io::stdout().lock(), &serde_json::to_string_pretty(value)?)?)
+}
+
+fn write_lines(mut stdout: impl Write, text: &str) -> io::Result<()> {
     stdout.write_all(text.as_bytes())?;
     if !text.is_empty() && !text.ends_with('\n') {
         stdout.write_all(b"\n")?;
     }
     stdout.flush()
-}
-
-/// Writes data to stdout as JSON.
-pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
-    Ok(print(&serde_json::to_string_pretty(value)?)?)
 }
 
 /// Says something to whoever looks. Nobody does: that is no failure.
@@ -41,15 +47,4 @@ pub(crate) fn say(text: &str) {
 pub(crate) fn say_error(text: &str) {
     let line = log::line("ERROR", text).unwrap_or_else(|| format!("error: {text}"));
     let _ = writeln!(io::stderr(), "{line}");
-}
-
-/// Whether what is printed on stdout may have colour.
-pub(crate) fn stdout_coloured() -> bool {
-    coloured(io::stdout().is_terminal())
-}
-
-/// Whether a stream may have colour: a terminal that can, and nobody who asked for none.
-pub(crate) fn coloured(terminal: bool) -> bool {
-    let is = |name, wanted: fn(&str) -> bool| std::env::var(name).is_ok_and(|value| wanted(&value));
-    terminal && !is("NO_COLOR", |value| !value.is_empty()) && !is("TERM", |value| value == "dumb")
 }

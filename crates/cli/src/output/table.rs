@@ -1,5 +1,6 @@
 //! Tables that a person reads at a glance: no lines, 100 columns, what is too long is cut.
 
+use anstyle::{Ansi256Color, AnsiColor};
 use comfy_table::presets::NOTHING;
 use comfy_table::{Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Row, Table};
 
@@ -15,7 +16,7 @@ pub(crate) struct Column {
     numeric: bool,
     cut: bool,
     optional: bool,
-    colour: fn(&str) -> Option<Color>,
+    colour: fn(&str) -> Option<AnsiColor>,
 }
 
 impl Column {
@@ -48,23 +49,23 @@ impl Column {
         self
     }
 
-    pub(crate) fn coloured(mut self, colour: fn(&str) -> Option<Color>) -> Column {
+    pub(crate) fn coloured(mut self, colour: fn(&str) -> Option<AnsiColor>) -> Column {
         self.colour = colour;
         self
     }
 
-    fn cell(&self, at: usize, colour: bool) -> Cell {
+    fn cell(&self, at: usize) -> Cell {
         let text = self.cells.get(at).map_or("", String::as_str);
         let cell = Cell::new(text);
-        match (self.colour)(text).filter(|_| colour) {
-            Some(colour) => cell.fg(colour),
+        match (self.colour)(text) {
+            Some(colour) => cell.fg(Color::AnsiValue(Ansi256Color::from_ansi(colour).index())),
             None => cell,
         }
     }
 }
 
-/// The table as text.
-pub(crate) fn render(mut columns: Vec<Column>, colour: bool) -> String {
+/// The table as text, with styles that [`print`](super::print) leaves out where they are not wanted.
+pub(crate) fn render(mut columns: Vec<Column>) -> String {
     columns.retain(|column| !column.optional || column.cells.iter().any(|cell| !cell.is_empty()));
     let height = columns.first().map_or(0, |column| column.cells.len());
     let mut table = Table::new();
@@ -73,14 +74,12 @@ pub(crate) fn render(mut columns: Vec<Column>, colour: bool) -> String {
         .set_content_arrangement(ContentArrangement::Dynamic)
         .set_width(WIDTH)
         .set_truncation_indicator("…")
+        .enforce_styling()
         .set_header(columns.iter().map(|column| column.title));
-    if colour {
-        table.enforce_styling();
-    } else {
-        table.force_no_tty();
-    }
+    // The padding stays plain, so that it can be trimmed.
+    table.style_text_only();
     for at in 0..height {
-        let mut row = Row::from(columns.iter().map(|column| column.cell(at, colour)));
+        let mut row = Row::from(columns.iter().map(|column| column.cell(at)));
         row.max_height(1);
         table.add_row(row);
     }
@@ -114,7 +113,7 @@ mod tests {
             Column::new("NOTE", &rows, |_| String::new()).optional(),
         ];
 
-        let text = render(columns, false);
+        let text = render(columns);
 
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         assert_eq!(text.lines().count(), 3, "{text}");

@@ -3,14 +3,14 @@
 use std::fmt::Write;
 use std::time::SystemTime;
 
-use comfy_table::Color;
+use anstyle::AnsiColor;
 use pitwheel::{JobDetail, JobSummary, State};
 use pitwheel_server::views::{self, JobInFull};
 use serde_json::Value;
 
 use crate::output::json::pretty;
 use crate::output::table::{Column, render};
-use crate::output::{stdout_coloured, visible};
+use crate::output::visible;
 use crate::time::{iso_from, parse_moment, relative};
 
 /// All about one job, in JSON.
@@ -49,15 +49,15 @@ pub(crate) fn table(jobs: &[JobSummary], now: SystemTime) -> String {
         Column::new("WHEN", jobs, |job| when(job, now)),
         Column::new("PROGRESS", jobs, progress).cut().optional(),
     ];
-    render(columns, stdout_coloured())
+    render(columns)
 }
 
-fn colour(state: &str) -> Option<Color> {
+fn colour(state: &str) -> Option<AnsiColor> {
     match state {
-        "running" => Some(Color::Cyan),
-        "done" => Some(Color::Green),
-        "dead" => Some(Color::Red),
-        "cancelled" => Some(Color::Yellow),
+        "running" => Some(AnsiColor::Cyan),
+        "done" => Some(AnsiColor::Green),
+        "dead" => Some(AnsiColor::Red),
+        "cancelled" => Some(AnsiColor::Yellow),
         _ => None,
     }
 }
@@ -152,16 +152,10 @@ pub(crate) fn hint(job: &JobSummary) -> Option<String> {
     Some(format!("`pitwheel jobs {verb} {}` {aim}", job.id))
 }
 
-/// The state, in its colour where there is any.
+/// The state in its colour.
 fn painted(state: State) -> String {
-    let code = match colour(state.as_str()).filter(|_| stdout_coloured()) {
-        Some(Color::Cyan) => 36,
-        Some(Color::Green) => 32,
-        Some(Color::Red) => 31,
-        Some(Color::Yellow) => 33,
-        _ => return state.as_str().to_owned(),
-    };
-    format!("\u{1b}[{code}m{}\u{1b}[0m", state.as_str())
+    let style = colour(state.as_str()).map(AnsiColor::on_default).unwrap_or_default();
+    format!("{style}{}{style:#}", state.as_str())
 }
 
 /// A string takes whatever is written to it.
