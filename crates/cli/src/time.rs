@@ -8,11 +8,6 @@ const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// A time as Postgres writes it in JSON, the way we write all others.
-pub(crate) fn iso_from(text: &str) -> Option<String> {
-    text.parse::<Timestamp>().ok().map(|time| time.to_string())
-}
-
 /// "3 m ago", "in 2 h": one unit, to the nearest, because that is how people say it.
 pub(crate) fn relative(time: SystemTime, now: SystemTime) -> String {
     let (span, past) = match now.duration_since(time) {
@@ -90,12 +85,5 @@ mod tests {
         for wrong in ["", "tomorrow", "2030-01-31", "2030-01-31T08:00:00"] {
             assert!(parse_moment(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn the_times_of_postgres_become_utc() {
-        let utc = iso_from("2030-01-31T09:00:00.5+01:00");
-        assert_eq!(utc.as_deref(), Some("2030-01-31T08:00:00.5Z"));
-        assert_eq!(iso_from("yesterday"), None);
     }
 }

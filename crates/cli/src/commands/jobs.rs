@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
 use pitwheel::JobPage;
-use pitwheel_server::views::JobLine;
+use pitwheel_server::views::{JobInFull, JobLine};
 
 use crate::database;
 use crate::output::{print, print_json, say};
@@ -137,7 +137,7 @@ async fn list(args: ListArgs, settings: &Settings) -> anyhow::Result<()> {
 async fn show(id: i64, settings: &Settings) -> anyhow::Result<()> {
     let job = database::open(settings).await?.job(id).await?;
     if settings.json() {
-        return print_json(&view::in_full(job));
+        return print_json(&JobInFull::new(job, false));
     }
     print(&view::page(&job, SystemTime::now()))?;
     if let Some(hint) = view::hint(&job.summary) {

@@ -5,31 +5,13 @@ use std::time::SystemTime;
 
 use anstyle::AnsiColor;
 use pitwheel::{JobDetail, JobSummary, State};
-use pitwheel_server::views::{self, JobInFull};
+use pitwheel_server::views;
 use serde_json::Value;
 
 use crate::output::json::pretty;
 use crate::output::table::{Column, render};
 use crate::output::visible;
-use crate::time::{iso_from, parse_moment, relative};
-
-/// All about one job, in JSON.
-pub(crate) fn in_full(job: JobDetail) -> JobInFull {
-    let mut job = JobInFull::new(job, false);
-    in_utc(&mut job.errors);
-    job
-}
-
-/// Postgres writes the times of errors in the zone of whoever wrote them.
-fn in_utc(errors: &mut Value) {
-    for error in errors.as_array_mut().into_iter().flatten() {
-        if let Some(at) = error.get_mut("at")
-            && let Some(utc) = at.as_str().and_then(iso_from)
-        {
-            *at = Value::String(utc);
-        }
-    }
-}
+use crate::time::{parse_moment, relative};
 
 /// Jobs, a line each.
 pub(crate) fn table(jobs: &[JobSummary], now: SystemTime) -> String {
