@@ -26,14 +26,14 @@ pub(crate) fn find(settings: &Settings) -> Result<Database, Stop> {
 
 /// What is used when nobody names a database.
 pub(crate) fn running() -> Option<Database> {
-    let dev = pitwheel_devdb::default_dir().ok()?;
-    let url = pitwheel_devdb::running(&dev).or_else(|| pitwheel_devdb::running(demo_dir().ok()?))?;
+    let dev = pitwheel_devdb::default_dir();
+    let url = pitwheel_devdb::running(&dev).or_else(|| pitwheel_devdb::running(demo_dir()))?;
     Some(Database { url, origin: Origin::Running })
 }
 
 /// Where the demo keeps its Postgres: beside the one of `pitwheel dev`.
-pub(crate) fn demo_dir() -> Result<PathBuf, pitwheel_devdb::Error> {
-    Ok(pitwheel_devdb::default_dir()?.with_file_name("demo"))
+pub(crate) fn demo_dir() -> PathBuf {
+    pitwheel_devdb::default_dir().with_file_name("demo")
 }
 
 /// A handle for commands that need the schema: one that this version cannot work with is refused.

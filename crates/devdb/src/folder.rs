@@ -57,7 +57,7 @@ impl Folder {
             return Err(Error::NotEmpty { dir: path });
         }
         if empty {
-            account.open(&path)?;
+            account.set_mode(&path)?;
         }
         let lock = take_lock(&path)?;
         let folder = Folder { path, lock, temporary: options.temporary };
@@ -66,7 +66,7 @@ impl Folder {
             account.own(&folder.path)?;
         }
         account.create_private(&folder.socket())?;
-        if account.is_root() && !account.reaches(&folder.socket())? {
+        if account.is_other_user() && !account.reaches(&folder.socket())? {
             return Err(Error::Unreachable { dir: folder.path.clone() });
         }
         Ok(folder)

@@ -71,7 +71,7 @@ async fn demo(args: DemoArgs, settings: &Settings) -> anyhow::Result<()> {
             (database.clone(), None)
         }
         None => {
-            let dir = args.dir.map_or_else(database::demo_dir, Ok)?;
+            let dir = args.dir.unwrap_or_else(database::demo_dir);
             let server = private_postgres::start(dir).await?;
             let url = server.url();
             let origin = Origin::Running;

@@ -30,10 +30,7 @@ pub(crate) async fn run(args: DevArgs, settings: &Settings) -> anyhow::Result<()
     if let Some(database) = private_postgres::instead(args.dir.is_some(), settings)? {
         return migrate_named(database).await;
     }
-    let dir = match args.dir {
-        Some(dir) => dir,
-        None => default_dir()?,
-    };
+    let dir = args.dir.unwrap_or_else(default_dir);
     let mut signals = Signals::new()?;
     let server = tokio::select! {
         started = private_postgres::start(dir) => started?,
