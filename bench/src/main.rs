@@ -4,9 +4,9 @@
 //! schemas `pitwheel` and `raw_bench` it drops.
 
 mod cases;
+mod child_process;
 mod driver;
 mod engine;
-mod part;
 mod raw;
 mod report;
 mod session;
@@ -41,7 +41,7 @@ const CASES: [&str; 15] = [
 async fn main() -> Result<()> {
     let chosen = env::args().nth(1);
     if let (Some(role), Some(url)) = (chosen.as_deref(), env::args().nth(2)) {
-        return part::run(role, &url).await;
+        return child_process::run(role, &url).await;
     }
     let cases = match chosen.as_deref() {
         None | Some("") => CASES[..CASES.len() - 1].to_vec(),

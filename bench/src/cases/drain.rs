@@ -32,8 +32,8 @@ pub(crate) async fn drain(url: &str) -> Result<Vec<Row>> {
         Ok(rate)
     })
     .await?;
-    let median = |which: usize, part: fn(&Cost) -> f64| {
-        Sample::of(costs[which].iter().map(part).collect()).map_or(0.0, |sample| sample.median)
+    let median = |history: usize, field: fn(&Cost) -> f64| {
+        Sample::of(costs[history].iter().map(field).collect()).map_or(0.0, |sample| sample.median)
     };
     Ok(vec![
         Row::new("raw drain", raw.median, "jobs/s").spread(&raw),

@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::drain::{STATISTICS_DELAY, counters};
+use crate::child_process::ChildProcess;
 use crate::engine::{Running, fill, fresh, kind};
-use crate::part::Part;
 use crate::report::Row;
 use crate::session::Session;
 
@@ -38,7 +38,7 @@ pub(super) async fn statements(session: &Session) -> Result<f64> {
 pub(crate) async fn memory(url: &str) -> Result<Vec<Row>> {
     let (_, session) = fresh(url).await?;
     fill(&session, kind(true), 1_000_000).await?;
-    let worker = Part::start("worker-process", url)?;
+    let worker = ChildProcess::start("worker-process", url)?;
     tokio::time::sleep(Duration::from_secs(5)).await;
     let status = std::fs::read_to_string(format!("/proc/{}/status", worker.pid()?))?;
     let most =

@@ -8,8 +8,8 @@ use pitwheel::{Context, Job, Pitwheel, Worker};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::child_process::ChildProcess;
 use crate::engine::{Running, batch, fresh, kind};
-use crate::part::Part;
 use crate::raw::PAYLOAD;
 use crate::report::{Row, Sample};
 
@@ -45,7 +45,7 @@ pub(crate) async fn latency(url: &str) -> Result<Vec<Row>> {
 /// At a worker that gets its jobs from a server, which is a process of its own.
 pub(crate) async fn remote_latency(url: &str) -> Result<Vec<Row>> {
     let (_, session) = fresh(url).await?;
-    let (server, address) = Part::serve(url).await?;
+    let (server, address) = ChildProcess::serve(url).await?;
     let waits = idle_queue(Worker::remote(&address), hinting(url).await?).await?;
     server.stop().await?;
     session.close().await?;

@@ -6,8 +6,8 @@ use anyhow::{Context as _, Result, ensure};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::child_process::ChildProcess;
 use crate::engine::fresh;
-use crate::part::Part;
 use crate::report::Row;
 
 /// Live jobs in twenty queues, some of them in flight, and what they left in a week.
@@ -49,7 +49,7 @@ const SAMPLES: usize = 40;
 pub(crate) async fn lists(url: &str) -> Result<Vec<Row>> {
     let (_, session) = fresh(url).await?;
     session.client.batch_execute(FILL).await?;
-    let (server, address) = Part::serve(url).await?;
+    let (server, address) = ChildProcess::serve(url).await?;
     let address = address.strip_prefix("http://").context("no address")?.to_owned();
     let mut slowest = ("", 0.0);
     for list in LISTS {

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use tokio::process::Command;
 
 use super::remote::{JOBS, end_to_end};
-use crate::part::Part;
+use crate::child_process::ChildProcess;
 use crate::report::{Row, Turns};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../sdk/python/bench/noop.py");
@@ -33,9 +33,9 @@ pub(crate) async fn python(url: &str) -> Result<Vec<Row>> {
     ])
 }
 
-fn worker(python: &Path, address: &str) -> Result<Part> {
+fn worker(python: &Path, address: &str) -> Result<ChildProcess> {
     let mut command = Command::new(python);
     let address = address.trim_start_matches("http://");
     command.args([SCRIPT, "--drain", address]).arg(JOBS.to_string());
-    Part::spawn(command)
+    ChildProcess::spawn(command)
 }

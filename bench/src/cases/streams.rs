@@ -11,8 +11,8 @@ use tonic::transport::Channel;
 
 use super::idle::statements;
 use super::remote::until_open;
+use crate::child_process::ChildProcess;
 use crate::engine::{fresh, kind};
-use crate::part::Part;
 use crate::report::Row;
 
 const STREAMS: usize = 1000;
@@ -24,7 +24,7 @@ const OPENED_OVER: Duration = Duration::from_secs(5);
 /// Statements a second of one node, with one idle stream and then with a thousand.
 pub(crate) async fn streams(url: &str) -> Result<Vec<Row>> {
     let (_, session) = fresh(url).await?;
-    let (server, address) = Part::serve(url).await?;
+    let (server, address) = ChildProcess::serve(url).await?;
     let mut clients = Vec::new();
     for _ in 0..CONNECTIONS {
         clients.push(WorkerServiceClient::connect(address.clone()).await?);

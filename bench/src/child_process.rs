@@ -16,26 +16,26 @@ use crate::engine::{Running, handling};
 const SLOTS: usize = 500;
 
 /// A process that ends when it is dropped, or asked to.
-pub(crate) struct Part {
+pub(crate) struct ChildProcess {
     child: Child,
 }
 
-impl Part {
+impl ChildProcess {
     /// A child of this program, in one of the roles of [`run`].
-    pub(crate) fn start(role: &str, url: &str) -> Result<Part> {
+    pub(crate) fn start(role: &str, url: &str) -> Result<ChildProcess> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args([role, url]);
-        Part::spawn(command)
+        ChildProcess::spawn(command)
     }
 
-    pub(crate) fn spawn(mut command: Command) -> Result<Part> {
+    pub(crate) fn spawn(mut command: Command) -> Result<ChildProcess> {
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
-        Ok(Part { child })
+        Ok(ChildProcess { child })
     }
 
     /// A server on this database, and its address.
-    pub(crate) async fn serve(url: &str) -> Result<(Part, String)> {
-        let mut server = Part::start("serve-process", url)?;
+    pub(crate) async fn serve(url: &str) -> Result<(ChildProcess, String)> {
+        let mut server = ChildProcess::start("serve-process", url)?;
         let out = server.child.stdout.as_mut().context("the server's output is not ours")?;
         let mut line = String::new();
         BufReader::new(out).read_line(&mut line).await?;
@@ -74,7 +74,7 @@ pub(crate) async fn run(role: &str, url: &str) -> Result<()> {
             let worker = Worker::remote(url).queue("default", SLOTS);
             handling(worker, &Arc::new(AtomicU64::new(0))).run(ended).await?;
         }
-        _ => bail!("no part `{role}`"),
+        _ => bail!("unknown role `{role}`"),
     }
     Ok(())
 }
