@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use indicatif::HumanFloatCount;
 use serde::Serialize;
 
 /// Runs behind each published number.
@@ -110,7 +111,7 @@ fn table(rows: &[Row]) -> String {
     text
 }
 
-/// Three digits that matter, thousands apart.
+/// With three significant digits or more, and a comma between thousands.
 fn number(value: f64) -> String {
     if value.abs() < 0.1 {
         return format!("{value:.4}");
@@ -118,16 +119,7 @@ fn number(value: f64) -> String {
     if value.abs() < 100.0 {
         return format!("{value:.2}");
     }
-    let digits = format!("{value:.0}");
-    let (sign, digits) = digits.strip_prefix('-').map_or(("", digits.as_str()), |rest| ("-", rest));
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    format!("{sign}{text}")
+    format!("{:.0}", HumanFloatCount(value))
 }
 
 /// The middle of repeated runs, and how far they lie apart.

@@ -7,4 +7,4 @@ pub(crate) mod table;
 mod text;
 
 pub(crate) use print::{Output, print, print_json, say, say_error};
-pub(crate) use text::{thousands, visible};
+pub(crate) use text::visible;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use clap::Args;
+use indicatif::HumanCount;
 use pitwheel::Pitwheel;
 use pitwheel::engine::Pool;
 use pitwheel_devdb::Server;
@@ -18,7 +19,7 @@ use tokio_postgres::types::Type;
 
 use crate::database;
 use crate::exit::Stop;
-use crate::output::{print, print_json, say, thousands};
+use crate::output::{print, print_json, say};
 use crate::private_postgres;
 use crate::settings::{Database, Origin, Settings};
 use crate::signals::Signals;
@@ -130,7 +131,7 @@ async fn enqueue(pitwheel: &Pitwheel, queue: &str) -> anyhow::Result<Vec<i64>> {
     let began = Instant::now();
     let jobs = (0..JOBS).map(|number| pitwheel::NewJob::of(&Nap { number }).queue(queue));
     let enqueued = pitwheel.enqueue_many(jobs).await?;
-    say(&format!("enqueued {} jobs in {:.1} s", thousands(JOBS), began.elapsed().as_secs_f64()));
+    say(&format!("enqueued {} jobs in {:.1} s", HumanCount(JOBS), began.elapsed().as_secs_f64()));
     Ok(enqueued.into_iter().map(|job| job.id).collect())
 }
 
@@ -183,7 +184,7 @@ async fn watch(
             // SIGKILL: it cannot settle, release or say anything.
             victim.kill().await.context("cannot kill the worker")?;
             killed = true;
-            let done = thousands(done);
+            let done = HumanCount(done);
             progress
                 .say(&format!("at {done} jobs worker 1 is killed with SIGKILL, in the middle of its work"));
         }
@@ -227,10 +228,10 @@ async fn tally(pool: &Pool, ids: &[i64]) -> anyhow::Result<Tally> {
 }
 
 fn page(report: &Report) -> String {
-    let (jobs, rate) = (thousands(report.jobs), thousands(report.jobs_per_second));
+    let (jobs, rate) = (HumanCount(report.jobs), HumanCount(report.jobs_per_second));
     let mut text =
         format!("{jobs} jobs in {:.1} s: {rate} jobs/s, with one of two workers killed\n\n", report.seconds);
-    let done = format!("{} of {jobs} stand in the history as done", thousands(report.done));
+    let done = format!("{} of {jobs} stand in the history as done", HumanCount(report.done));
     let lines = [
         ("taken over", report.taken_over, "held by the killed worker, done by the other"),
         ("lost", report.lost, done.as_str()),
@@ -240,7 +241,7 @@ fn page(report: &Report) -> String {
     for (name, count, meaning) in lines {
         // It is rare that there are any, and not a failure: the fence did its work.
         if name != "refused" || count > 0 {
-            text.push_str(&format!("  {name:<14}{:>7}   {meaning}\n", thousands(count)));
+            text.push_str(&format!("  {name:<14}{:>7}   {meaning}\n", HumanCount(count).to_string()));
         }
     }
     text

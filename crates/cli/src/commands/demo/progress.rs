@@ -2,9 +2,9 @@
 
 use std::io::IsTerminal;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 
-use crate::output::{say, thousands};
+use crate::output::say;
 
 /// Lines where there is no terminal.
 const LINES: u64 = 10;
@@ -28,14 +28,14 @@ impl Progress {
     pub(super) fn reached(&mut self, done: u64) {
         if let Some(bar) = &self.bar {
             let rate = done as f64 / bar.elapsed().as_secs_f64().max(0.1);
-            bar.set_message(format!("{} jobs/s", thousands(rate as u64)));
+            bar.set_message(format!("{} jobs/s", HumanCount(rate as u64)));
             bar.set_position(done);
             return;
         }
         let lines = done * LINES / self.total.max(1);
         if lines > self.lines {
             self.lines = lines;
-            say(&format!("{} of {}", thousands(done), thousands(self.total)));
+            say(&format!("{} of {}", HumanCount(done), HumanCount(self.total)));
         }
     }
 

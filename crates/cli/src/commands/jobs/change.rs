@@ -3,13 +3,14 @@
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
+use indicatif::HumanCount;
 use pitwheel::{Change, Changed, Error, Filter, Pitwheel, State};
 use serde_json::{Value, json};
 
 use super::filter::FilterArgs;
 use crate::database;
 use crate::exit::{Code, Stop, engine_code};
-use crate::output::{print_json, say, say_error, thousands};
+use crate::output::{print_json, say, say_error};
 use crate::settings::Settings;
 use crate::time::{parse_moment, parse_span, relative};
 
@@ -310,5 +311,5 @@ impl Tally {
 }
 
 fn jobs(count: u64) -> String {
-    format!("{} {}", thousands(count), if count == 1 { "job" } else { "jobs" })
+    format!("{} {}", HumanCount(count), if count == 1 { "job" } else { "jobs" })
 }
