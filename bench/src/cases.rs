@@ -1,4 +1,4 @@
-//! The cases, one file for each question.
+//! The cases, a file for each question.
 
 mod drain;
 mod idle;

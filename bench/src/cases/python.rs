@@ -15,7 +15,7 @@ const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../sdk/python/bench/n
 pub(crate) fn interpreter() -> Result<PathBuf> {
     let program = std::env::current_exe()?;
     // target/release/pitwheel-bench
-    let target = program.ancestors().nth(2).context("this program is in no target folder")?;
+    let target = program.ancestors().nth(2).context("this program is not in a target folder")?;
     let python = target.join("python/bin/python");
     let (missing, folder) = (python.display(), target.display());
     ensure!(python.exists(), "`{missing}` is missing: run `make bench`, or `scripts/venv {folder}` first");

@@ -1,4 +1,4 @@
-//! Workers over gRPC: a server process, and processes that know nothing of the database.
+//! Workers over gRPC: a server process, and worker processes without access to the database.
 
 use std::time::Instant;
 
@@ -14,14 +14,14 @@ use crate::session::Session;
 pub(super) const JOBS: u64 = 20_000;
 const NOTHING_DUE: &str = "select not exists
     (select from pitwheel.job where queue = 'default' and priority = 0 and run_at <= now())";
-/// The drain that the library is measured with, for comparison.
+/// Jobs of the in-process drain that the remote workers are compared with.
 const DRAINED: u64 = 100_000;
 
 async fn once(url: &str, workers: usize, behind: u64) -> Result<(f64, f64)> {
     end_to_end(url, workers, behind, |address| ChildProcess::start("remote-process", address)).await
 }
 
-/// One run with workers that `start` makes for the server's address: jobs a second, and transactions a job.
+/// One run with worker processes that `start` creates for the server's URL. Returns jobs per second and transactions per job.
 pub(super) async fn end_to_end(
     url: &str,
     workers: usize,
@@ -55,7 +55,7 @@ pub(super) async fn end_to_end(
     Ok((rate, (after - before) / JOBS as f64))
 }
 
-/// Until this many streams are open.
+/// Waits until this many streams are open.
 pub(super) async fn until_open(session: &Session, streams: usize) -> Result<()> {
     session.until(&format!("select count(*) >= {streams} from pitwheel.worker where dead_at is null")).await
 }
