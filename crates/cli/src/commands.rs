@@ -1,4 +1,4 @@
-//! What each command does, a file for each noun.
+//! The commands, a file for each noun.
 
 pub(crate) mod audit;
 pub(crate) mod demo;

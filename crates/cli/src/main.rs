@@ -1,4 +1,4 @@
-//! The `pitwheel` command: parse, wire, run.
+//! The `pitwheel` command: parses the command line and the settings, and runs one command.
 
 mod cli;
 mod commands;
@@ -22,13 +22,13 @@ use crate::settings::Settings;
 
 fn main() -> ExitCode {
     let cli = Cli::read();
-    let ended = tokio::runtime::Runtime::new().map_err(anyhow::Error::from).and_then(|runtime| {
-        let ended = runtime.block_on(run(cli));
-        // Not dropped: that would wait for a start of Postgres which somebody has just interrupted.
+    let result = tokio::runtime::Runtime::new().map_err(anyhow::Error::from).and_then(|runtime| {
+        let result = runtime.block_on(run(cli));
+        // Not dropped: that would wait for a start of Postgres that was just interrupted.
         runtime.shutdown_background();
-        ended
+        result
     });
-    exit::code(ended)
+    exit::code(result)
 }
 
 async fn run(cli: Cli) -> anyhow::Result<()> {

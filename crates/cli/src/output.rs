@@ -6,5 +6,5 @@ mod print;
 pub(crate) mod table;
 mod text;
 
-pub(crate) use print::{Output, print, print_json, say, say_error};
+pub(crate) use print::{OutputFormat, print, print_error, print_json, print_message};
 pub(crate) use text::visible;

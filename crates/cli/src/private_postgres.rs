@@ -4,25 +4,28 @@ use std::path::PathBuf;
 
 use pitwheel_devdb::{Options, Server};
 
-use crate::exit::Stop;
-use crate::output::say;
+use crate::exit::CommandError;
+use crate::output::print_message;
 use crate::settings::{Database, Origin, Settings};
 
-/// The named database, which is used instead of one of our own, unless a folder was named with it.
-pub(crate) fn instead(dir_is_named: bool, settings: &Settings) -> Result<Option<&Database>, Stop> {
+/// The database in the settings, which is used instead of a private one; `None` when there is none, or `--dir` is given.
+pub(crate) fn named_database(
+    dir_is_given: bool,
+    settings: &Settings,
+) -> Result<Option<&Database>, CommandError> {
     match &settings.database {
-        Some(database) if dir_is_named && database.origin == Origin::Flag => {
-            Err(Stop::usage("--dir starts a database and --database-url names another: give one of them"))
-        }
-        _ if dir_is_named => Ok(None),
+        Some(database) if dir_is_given && database.origin == Origin::Flag => Err(CommandError::usage(
+            "--dir starts a database and --database-url names another one: give one of them",
+        )),
+        _ if dir_is_given => Ok(None),
         database => Ok(database.as_ref()),
     }
 }
 
-/// Starts the server of this folder. Cancelled, it goes on until the process ends, and Postgres ends with that.
+/// Starts the Postgres of this folder. If this is cancelled, the start continues until the process ends, and Postgres ends with it.
 pub(crate) async fn start(dir: PathBuf) -> anyhow::Result<Server> {
     if !dir.join("data").exists() {
-        say(&format!("making a database in {} …", dir.display()));
+        print_message(&format!("creating a database in {} …", dir.display()));
     }
     Ok(tokio::task::spawn_blocking(move || Server::start(Options::kept(dir))).await??)
 }

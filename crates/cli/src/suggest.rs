@@ -3,21 +3,21 @@
 use crate::database;
 use crate::settings::Settings;
 
-/// How to call this program so that it talks to the database at `url`.
+/// This program with the flags it needs to use the database at `url`.
 pub(crate) fn command_for(url: &str, settings: &Settings) -> String {
-    let found = database::find(settings).is_ok_and(|database| database.url == url);
-    if found {
+    let is_default = database::find(settings).is_ok_and(|database| database.url == url);
+    if is_default {
         return program();
     }
     format!("{} --database-url {}", program(), quoted(url))
 }
 
-/// The name under which this program was called: what a person can type again.
+/// The name that this program was called by, quoted for a shell.
 pub(crate) fn program() -> String {
     std::env::args().next().map_or_else(|| "pitwheel".to_owned(), |name| quoted(&name))
 }
 
-/// A word as a shell takes it.
+/// A word, quoted for a shell if necessary.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@:=,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

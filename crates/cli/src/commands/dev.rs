@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::migrate;
 use crate::database;
-use crate::output::{print, print_json, say};
+use crate::output::{print, print_json, print_message};
 use crate::private_postgres;
 use crate::settings::{Database, Origin, Settings};
 use crate::signals::Signals;
@@ -27,14 +27,14 @@ pub(crate) struct DevArgs {
 }
 
 pub(crate) async fn run(args: DevArgs, settings: &Settings) -> anyhow::Result<()> {
-    if let Some(database) = private_postgres::instead(args.dir.is_some(), settings)? {
+    if let Some(database) = private_postgres::named_database(args.dir.is_some(), settings)? {
         return migrate_named(database).await;
     }
     let dir = args.dir.unwrap_or_else(default_dir);
     let mut signals = Signals::new()?;
     let server = tokio::select! {
         started = private_postgres::start(dir) => started?,
-        () = signals.stop() => return Ok(()),
+        () = signals.stop_requested() => return Ok(()),
     };
     let ended = serve(server, settings, &mut signals).await;
     match ended {
@@ -48,8 +48,8 @@ async fn migrate_named(database: &Database) -> anyhow::Result<()> {
     let applied = pitwheel.migrate().await?;
     let version = pitwheel.migration_status().await?.found;
     let origin = &database.origin;
-    say(&format!("using the database that {origin} names, nothing is started here"));
-    say(&migrate::told(&applied, version));
+    print_message(&format!("using the database that {origin} names, nothing is started here"));
+    print_message(&migrate::describe(&applied, version));
     Ok(())
 }
 
@@ -60,11 +60,11 @@ async fn serve(mut server: Server, settings: &Settings, signals: &mut Signals) -
     announce(&server, settings)?;
     loop {
         tokio::select! {
-            () = signals.stop() => return Ok(server),
+            () = signals.stop_requested() => return Ok(server),
             () = tokio::time::sleep(LOOK) => {}
         }
         if TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).is_err() {
-            say("Postgres has ended; starting it again");
+            print_message("Postgres has ended; starting it again");
             tokio::task::block_in_place(|| server.start_again())?;
         }
     }
@@ -89,9 +89,9 @@ fn announce(server: &Server, settings: &Settings) -> anyhow::Result<()> {
 
 /// Stops Postgres. Whoever asks a second time does not wait: its supervisor sees to it.
 async fn stop(server: Server, signals: &mut Signals) -> anyhow::Result<()> {
-    say("stopping Postgres …");
+    print_message("stopping Postgres …");
     tokio::select! {
         stopped = tokio::task::spawn_blocking(move || server.stop()) => Ok(stopped??),
-        () = signals.stop() => Ok(()),
+        () = signals.stop_requested() => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! `pitwheel serve`: jobs for workers in any language and an HTTP API, until somebody stops it.
+//! `pitwheel serve`: runs a server for remote workers and the HTTP API.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -12,30 +12,30 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::database;
-use crate::exit::Stop;
+use crate::exit::CommandError;
 use crate::otlp::Otlp;
-use crate::output::{print, print_json, say};
+use crate::output::{print, print_json, print_message};
 use crate::settings::Settings;
 use crate::signals::Signals;
 
-/// For calls that enqueue and ask; claims and reports have connections of their own.
+/// For calls of the API. Claims and reports have connections of their own.
 const CONNECTIONS: usize = 8;
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Where to listen; port 0 takes a free one
+    /// The address to listen on; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7475", env = "PITWHEEL_LISTEN")]
     listen: SocketAddr,
 
-    /// Seconds a worker may be silent before its jobs are given to others; the same for all nodes and workers
+    /// Seconds without a heartbeat until a worker counts as dead; use the same value on all nodes and workers
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=3600))]
     lease: u64,
 
-    /// Let nobody in without a token, also from this machine: for a server behind a proxy
+    /// Require a token from callers on this machine too, for a server behind a proxy
     #[arg(long, env = "PITWHEEL_REQUIRE_TOKENS", value_parser = FalseyValueParser::new())]
     require_tokens: bool,
 
-    /// The server's certificate, and those between it and the root, in PEM
+    /// The certificate chain of the server, in PEM
     #[arg(long, value_name = "FILE", env = "PITWHEEL_TLS_CERT", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 
@@ -43,11 +43,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE", env = "PITWHEEL_TLS_KEY", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// Let only clients in whose certificate comes from this authority, in PEM
+    /// Require client certificates of this authority, in PEM
     #[arg(long, value_name = "FILE", env = "PITWHEEL_TLS_CLIENT_CA", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
 
-    /// Send spans to this OpenTelemetry collector, as http://127.0.0.1:4317 (OTLP over gRPC)
+    /// Send spans to this OpenTelemetry collector, as in http://127.0.0.1:4317 (OTLP over gRPC)
     #[arg(long, value_name = "URL", env = "PITWHEEL_OTLP")]
     otlp: Option<String>,
 }
@@ -75,33 +75,33 @@ pub(crate) async fn run(args: ServeArgs, settings: &Settings) -> anyhow::Result<
     let listener = listener.with_context(|| format!("cannot listen on {}", args.listen))?;
     let _otlp = args.otlp.as_deref().map(Otlp::start).transpose()?;
     let options = args.options();
-    let doors = Doors::new(listener.local_addr()?, &options);
+    let endpoints = Endpoints::new(listener.local_addr()?, &options);
     let mut announced = Ok(());
     // Waited for once it serves: by then all that it may refuse at the start has been seen.
     let shutdown = async {
-        announced = doors.announce(settings);
+        announced = endpoints.announce(settings);
         if announced.is_ok() {
-            signals.stop().await;
-            say("stopping: streams are ended, reports under way are answered …");
+            signals.stop_requested().await;
+            print_message("stopping: streams are ended, reports under way are answered …");
         }
     };
     match pitwheel_server::run(pitwheel, listener, options, shutdown).await {
         Ok(()) => announced,
         Err(Error::Pitwheel(error)) => Err(error.into()),
-        Err(error @ (Error::Open(_) | Error::Tls(_))) => Err(Stop::usage(error.to_string()).into()),
+        Err(error @ (Error::Open(_) | Error::Tls(_))) => Err(CommandError::usage(error.to_string()).into()),
         Err(error) => Err(error.into()),
     }
 }
 
 /// Where a server can be reached, and how.
-struct Doors {
+struct Endpoints {
     listen: SocketAddr,
     url: String,
     tokens: bool,
 }
 
-impl Doors {
-    fn new(listen: SocketAddr, options: &Options) -> Doors {
+impl Endpoints {
+    fn new(listen: SocketAddr, options: &Options) -> Endpoints {
         let scheme = if options.tls.is_some() { "https" } else { "http" };
         // All addresses are none that one can call: this machine's own is among them.
         let ip = match listen.ip() {
@@ -110,11 +110,11 @@ impl Doors {
             ip => ip,
         };
         let url = format!("{scheme}://{}", SocketAddr::new(ip, listen.port()));
-        Doors { listen, url, tokens: options.require_tokens || !listen.ip().is_loopback() }
+        Endpoints { listen, url, tokens: options.require_tokens || !listen.ip().is_loopback() }
     }
 
     fn announce(&self, settings: &Settings) -> anyhow::Result<()> {
-        let Doors { listen, url, tokens } = self;
+        let Endpoints { listen, url, tokens } = self;
         let (api, metrics) = (format!("{url}/api/openapi.json"), format!("{url}/metrics"));
         if settings.json() {
             return print_json(&json!({

@@ -1,4 +1,4 @@
-//! Data go to stdout, words to stderr; colour only where a person looks.
+//! Prints data to stdout and messages to stderr.
 
 use std::io::{self, Write};
 
@@ -7,25 +7,25 @@ use serde::{Deserialize, Serialize};
 
 use super::log;
 
-/// How answers are written.
+/// The format of the output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Output {
+pub(crate) enum OutputFormat {
     #[default]
     Table,
     Json,
 }
 
-/// Writes text to stdout. Its styles are left out where stdout is no terminal, or shall have no colours (`NO_COLOR`).
+/// Prints text to stdout. Styles are removed unless stdout is a terminal with colours and `NO_COLOR` is not set.
 ///
 /// A closed pipe is an error here and a success in `exit.rs`.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     write_lines(anstream::stdout().lock(), text)
 }
 
-/// Writes a value to stdout as JSON.
+/// Prints a value to stdout as JSON.
 pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
-    // Without `anstream`: what looks like a style in JSON is data.
+    // Not through `anstream`, which would change data that look like a style.
     Ok(write_lines(io::stdout().lock(), &serde_json::to_string_pretty(value)?)?)
 }
 
@@ -37,14 +37,14 @@ fn write_lines(mut stdout: impl Write, text: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-/// Says something to whoever looks. Nobody does: that is no failure.
-pub(crate) fn say(text: &str) {
+/// Prints a message to stderr. Errors are ignored: stderr may be closed.
+pub(crate) fn print_message(text: &str) {
     let line = log::line("INFO", text).unwrap_or_else(|| text.to_owned());
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// Says what went wrong.
-pub(crate) fn say_error(text: &str) {
+/// Prints an error to stderr.
+pub(crate) fn print_error(text: &str) {
     let line = log::line("ERROR", text).unwrap_or_else(|| format!("error: {text}"));
     let _ = writeln!(io::stderr(), "{line}");
 }

@@ -1,4 +1,4 @@
-//! Tables that a person reads at a glance: no lines, 100 columns, what is too long is cut.
+//! Tables without lines, at most 100 characters wide.
 
 use anstyle::{Ansi256Color, AnsiColor};
 use comfy_table::presets::NOTHING;
@@ -6,7 +6,7 @@ use comfy_table::{Cell, CellAlignment, Color, ColumnConstraint, ContentArrangeme
 
 use super::text::visible;
 
-/// Wider than this wraps in an ordinary window.
+/// Wider tables wrap in an ordinary window.
 const WIDTH: u16 = 100;
 
 /// One column of a table: its title and its cells from top to bottom.
@@ -31,24 +31,25 @@ impl Column {
         }
     }
 
-    /// Numbers: aligned to the right.
+    /// Aligns the column to the right.
     pub(crate) fn numeric(mut self) -> Column {
         self.numeric = true;
         self
     }
 
-    /// May be cut when the table is too wide.
+    /// Allows the column to be truncated when the table is too wide.
     pub(crate) fn cut(mut self) -> Column {
         self.cut = true;
         self
     }
 
-    /// Left out when it has nothing to say.
+    /// Leaves the column out when all of its cells are empty.
     pub(crate) fn optional(mut self) -> Column {
         self.optional = true;
         self
     }
 
+    /// Sets the colour of a cell by its text.
     pub(crate) fn coloured(mut self, colour: fn(&str) -> Option<AnsiColor>) -> Column {
         self.colour = colour;
         self
@@ -64,7 +65,7 @@ impl Column {
     }
 }
 
-/// The table as text, with styles that [`print`](super::print) leaves out where they are not wanted.
+/// The table as text. It has styles, which [`print`](super::print) removes where they are not wanted.
 pub(crate) fn render(mut columns: Vec<Column>) -> String {
     columns.retain(|column| !column.optional || column.cells.iter().any(|cell| !cell.is_empty()));
     let height = columns.first().map_or(0, |column| column.cells.len());
@@ -105,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_fits_a_window_and_cuts_only_what_may_be_cut() {
+    fn a_wide_table_truncates_only_columns_that_allow_it() {
         let rows = [("1", "short".to_owned()), ("9223372036854775807", "k".repeat(300))];
         let columns = vec![
             Column::new("ID", &rows, |row| row.0.to_owned()).numeric(),

@@ -1,6 +1,6 @@
 //! Text that is safe to print.
 
-/// Text from a database as a terminal may see it: control characters are spelled out, so that none takes effect.
+/// Text from the database with its control characters escaped, so that they have no effect on a terminal.
 pub(crate) fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_characters_reach_no_terminal() {
+    fn control_characters_are_escaped() {
         assert_eq!(visible("a\u{1b}[31mb\nc\u{9b}é"), r"a\u{1b}[31mb\nc\u{9b}é");
     }
 }

@@ -14,7 +14,7 @@ fn the_demo_loses_nothing_and_works_the_second_time() -> Result {
     fs::create_dir(&folder.0)?;
     let dir = dir.0.to_str().ok_or("an odd folder")?.to_owned();
     let first = Ran::of(&mut pitwheel(&folder.0, &["demo", "--dir", &dir]))?.with_code(0)?;
-    for words in ["10,000 jobs in ", "jobs/s", "10,000 of 10,000 stand in the history as done"] {
+    for words in ["10,000 jobs in ", "jobs/s", "10,000 of 10,000 are in the history as done"] {
         assert!(first.out.contains(words), "no {words:?}: {first:#?}");
     }
     assert!(first.out.contains(&format!("dev --dir {dir}")), "{first:#?}");

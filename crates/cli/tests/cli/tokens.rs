@@ -53,7 +53,7 @@ fn a_revoked_token_is_gone_and_its_name_is_free() -> Result {
     let revoked = db.run(&["tokens", "revoke", "ci"])?.with_code(0)?;
     assert!(revoked.err.contains("`ci` is revoked"), "{revoked:#?}");
     let again = db.run(&["tokens", "revoke", "ci"])?.with_code(3)?;
-    again.says_error("token `ci` is not there: `pitwheel tokens list` shows which are");
+    again.says_error("there is no token `ci`: see `pitwheel tokens list`");
     let none = db.run(&["tokens", "list"])?.with_code(0)?;
     assert_eq!(none.out, "");
     assert!(none.err.contains("pitwheel tokens create"), "{none:#?}");
@@ -70,7 +70,7 @@ fn what_cannot_be_a_token_is_refused() -> Result {
         (&["ci"], "--role <ROLE>"),
         (&["ci", "--role", "boss"], "possible values: viewer, operator, admin, worker, producer"),
         (&["ci", "--role", "admin", "--expires", "soon"], "give a number and a unit"),
-        (&["ci", "--role", "admin", "--expires", "0s"], "it is zero"),
+        (&["ci", "--role", "admin", "--expires", "0s"], "it must not be zero"),
         (&["ci", "--role", "admin", "--expires", "99999d"], "more than 100 years away"),
         (&["no name", "--role", "admin"], "is not a name"),
     ];

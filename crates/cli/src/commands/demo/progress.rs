@@ -1,12 +1,12 @@
-//! How far the demo is: a bar where a person looks, a line now and then elsewhere.
+//! The progress of the demo: a bar on a terminal, some lines elsewhere.
 
 use std::io::IsTerminal;
 
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 
-use crate::output::say;
+use crate::output::print_message;
 
-/// Lines where there is no terminal.
+/// How many lines to print without a terminal.
 const LINES: u64 = 10;
 
 pub(super) struct Progress {
@@ -35,15 +35,15 @@ impl Progress {
         let lines = done * LINES / self.total.max(1);
         if lines > self.lines {
             self.lines = lines;
-            say(&format!("{} of {}", HumanCount(done), HumanCount(self.total)));
+            print_message(&format!("{} of {}", HumanCount(done), HumanCount(self.total)));
         }
     }
 
-    /// Says something without tearing the bar.
-    pub(super) fn say(&self, text: &str) {
+    /// Prints a message above the bar.
+    pub(super) fn print_message(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| say(text)),
-            None => say(text),
+            Some(bar) => bar.suspend(|| print_message(text)),
+            None => print_message(text),
         }
     }
 

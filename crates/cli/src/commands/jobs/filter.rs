@@ -1,22 +1,22 @@
-//! The filter that `pitwheel jobs list` and the changes take.
+//! The filter of `pitwheel jobs list`, `retry`, `cancel`, `delete` and `reschedule`.
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use pitwheel::{Filter, State};
 
-/// What jobs have in common.
+/// Selects jobs that match all given values.
 #[derive(Debug, Args)]
 pub(super) struct FilterArgs {
-    /// Only this queue
+    /// Only jobs of this queue
     #[arg(long)]
     queue: Option<String>,
-    /// Only this kind
+    /// Only jobs of this kind
     #[arg(long)]
     kind: Option<String>,
-    /// Only this key
+    /// Only jobs with this key
     #[arg(long)]
     key: Option<String>,
-    /// Only this state
+    /// Only jobs in this state
     #[arg(long, value_parser = PossibleValuesParser::new(State::ALL.map(State::as_str)).try_map(|word| word.parse::<State>()))]
     pub(super) state: Option<State>,
 }

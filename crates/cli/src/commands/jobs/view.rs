@@ -1,4 +1,4 @@
-//! A job as a line, as a page, and as JSON.
+//! Jobs as a table, and one job as a page.
 
 use std::fmt::Write;
 use std::time::SystemTime;
@@ -11,9 +11,9 @@ use serde_json::Value;
 use crate::output::json::pretty;
 use crate::output::table::{Column, render};
 use crate::output::visible;
-use crate::time::{parse_moment, relative};
+use crate::time::{parse_time, relative};
 
-/// Jobs, a line each.
+/// A table of jobs.
 pub(crate) fn table(jobs: &[JobSummary], now: SystemTime) -> String {
     let columns = vec![
         Column::new("ID", jobs, |job| job.id.to_string()).numeric(),
@@ -44,7 +44,7 @@ fn colour(state: &str) -> Option<AnsiColor> {
     }
 }
 
-/// The time that matters most in the job's state.
+/// The most relevant time for the state of the job.
 fn when(job: &JobSummary, now: SystemTime) -> String {
     match (job.state, job.claimed_at, job.finished_at) {
         (State::Waiting, ..) => format!("due {}", relative(job.run_at, now)),
@@ -60,12 +60,12 @@ fn progress(job: &JobSummary) -> String {
     words.join(" ")
 }
 
-/// One job, a page for people.
+/// One job with all its fields.
 pub(crate) fn page(job: &JobDetail, now: SystemTime) -> String {
     let summary = &job.summary;
     let time = |time: SystemTime| format!("{}  ({})", views::time(time), relative(time, now));
     let attempts = format!("{} of {}", summary.attempt, summary.max_attempts);
-    let crashes = format!("{}, its worker died under it", job.crashes);
+    let crashes = format!("{}: its worker died while it ran", job.crashes);
     let progress = Some(progress(summary)).filter(|words| !words.is_empty());
     let lines = [
         ("job", Some(summary.id.to_string())),
@@ -114,7 +114,7 @@ fn failures(text: &mut String, errors: &Value, now: SystemTime) {
     }
     for error in errors {
         let word = |name: &str| visible(error[name].as_str().unwrap_or("?"));
-        let at = error["at"].as_str().and_then(|at| parse_moment(at).ok());
+        let at = error["at"].as_str().and_then(|at| parse_time(at).ok());
         let at = at.map_or_else(|| word("at"), |at| format!("{}  ({})", views::time(at), relative(at, now)));
         let (attempt, cause, worker) = (error["attempt"].to_string(), word("cause"), word("worker"));
         push(text, format_args!("  {attempt:>3}  {cause:<8} {at}  on {worker}\n"));
@@ -124,14 +124,14 @@ fn failures(text: &mut String, errors: &Value, now: SystemTime) {
     }
 }
 
-/// What one would do next, if anything can be done.
+/// The command that one may want next; `None` for a job that is done.
 pub(crate) fn hint(job: &JobSummary) -> Option<String> {
-    let (verb, aim) = match job.state {
-        State::Dead | State::Cancelled => ("retry", "lets it live again"),
+    let (command, effect) = match job.state {
+        State::Dead | State::Cancelled => ("retry", "runs it again"),
         State::Waiting | State::Running => ("cancel", "cancels it"),
         _ => return None,
     };
-    Some(format!("`pitwheel jobs {verb} {}` {aim}", job.id))
+    Some(format!("`pitwheel jobs {command} {}` {effect}", job.id))
 }
 
 /// The state in its colour.
@@ -140,7 +140,7 @@ fn painted(state: State) -> String {
     format!("{style}{}{style:#}", state.as_str())
 }
 
-/// A string takes whatever is written to it.
+/// Appends to a string, which cannot fail.
 fn push(text: &mut String, line: std::fmt::Arguments<'_>) {
     let _ = text.write_fmt(line);
 }
