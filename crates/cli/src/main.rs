@@ -8,6 +8,7 @@ mod otlp;
 mod output;
 mod page;
 mod private_postgres;
+mod server;
 mod settings;
 mod signals;
 mod suggest;

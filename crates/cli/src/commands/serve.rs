@@ -1,30 +1,25 @@
 //! `pitwheel serve`: runs a server for remote workers and the HTTP API.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use clap::Args;
 use clap::builder::FalseyValueParser;
-use pitwheel_server::{Error, Options, Tls};
+use pitwheel_server::{Options, Tls};
 use serde_json::json;
-use tokio::net::TcpListener;
 
 use crate::database;
-use crate::exit::CommandError;
 use crate::otlp::Otlp;
 use crate::output::{print, print_json, print_message};
+use crate::server::{self, Endpoints};
 use crate::settings::Settings;
 use crate::signals::Signals;
-
-/// For calls of the API. Claims and reports have connections of their own.
-const CONNECTIONS: usize = 8;
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
     /// The address to listen on; port 0 selects a free port
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7475", env = "PITWHEEL_LISTEN")]
+    #[arg(long, value_name = "ADDRESS", default_value = server::DEFAULT_ADDRESS, env = "PITWHEEL_LISTEN")]
     listen: SocketAddr,
 
     /// Seconds without a heartbeat until a worker counts as dead; use the same value on all nodes and workers
@@ -69,68 +64,36 @@ impl ServeArgs {
 
 pub(crate) async fn run(args: ServeArgs, settings: &Settings) -> anyhow::Result<()> {
     let mut signals = Signals::new()?;
-    let pitwheel = database::connect_with(&database::find(settings)?, CONNECTIONS).await?;
+    let pitwheel = database::connect_with(&database::find(settings)?, server::CONNECTIONS).await?;
     pitwheel.check_schema().await?;
-    let listener = TcpListener::bind(args.listen).await;
-    let listener = listener.with_context(|| format!("cannot listen on {}", args.listen))?;
+    let listener = server::listen(args.listen).await?;
     let _otlp = args.otlp.as_deref().map(Otlp::start).transpose()?;
     let options = args.options();
     let endpoints = Endpoints::new(listener.local_addr()?, &options);
-    let mut announced = Ok(());
-    // Waited for once it serves: by then all that it may refuse at the start has been seen.
-    let shutdown = async {
-        announced = endpoints.announce(settings);
-        if announced.is_ok() {
-            signals.stop_requested().await;
-            print_message("stopping: streams are ended, reports under way are answered …");
-        }
+    let stop = async {
+        signals.stop_requested().await;
+        print_message("stopping: streams are ended, calls in progress are answered …");
     };
-    match pitwheel_server::run(pitwheel, listener, options, shutdown).await {
-        Ok(()) => announced,
-        Err(Error::Pitwheel(error)) => Err(error.into()),
-        Err(error @ (Error::Open(_) | Error::Tls(_))) => Err(CommandError::usage(error.to_string()).into()),
-        Err(error) => Err(error.into()),
-    }
+    server::run(pitwheel, listener, options, || announce(&endpoints, settings), stop).await
 }
 
-/// Where a server can be reached, and how.
-struct Endpoints {
-    listen: SocketAddr,
-    url: String,
-    tokens: bool,
-}
-
-impl Endpoints {
-    fn new(listen: SocketAddr, options: &Options) -> Endpoints {
-        let scheme = if options.tls.is_some() { "https" } else { "http" };
-        // All addresses are none that one can call: this machine's own is among them.
-        let ip = match listen.ip() {
-            IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-            IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-            ip => ip,
-        };
-        let url = format!("{scheme}://{}", SocketAddr::new(ip, listen.port()));
-        Endpoints { listen, url, tokens: options.require_tokens || !listen.ip().is_loopback() }
+fn announce(endpoints: &Endpoints, settings: &Settings) -> anyhow::Result<()> {
+    let Endpoints { listen, url, tokens, .. } = endpoints;
+    let (openapi, metrics) = (endpoints.openapi(), endpoints.metrics());
+    if settings.json() {
+        return print_json(&json!({
+            "listen": listen.to_string(), "url": url, "openapi": openapi, "metrics": metrics, "tokens": tokens
+        }));
     }
-
-    fn announce(&self, settings: &Settings) -> anyhow::Result<()> {
-        let Endpoints { listen, url, tokens } = self;
-        let (api, metrics) = (format!("{url}/api/openapi.json"), format!("{url}/metrics"));
-        if settings.json() {
-            return print_json(&json!({
-                "listen": listen.to_string(), "url": url, "openapi": api, "metrics": metrics, "tokens": tokens
-            }));
-        }
-        let token = match tokens {
-            true => "Callers need a token: `pitwheel tokens create NAME --role ROLE` makes one.\n",
-            false => "Callers on this machine need no token; --require-tokens asks them for one.\n",
-        };
-        Ok(print(&format!(
-            "Pitwheel serves gRPC and HTTP on {listen}. Ctrl-C stops it.\n\n  \
-               workers  {url}\n  \
-               API      {api}\n  \
-               metrics  {metrics}\n\n\
-             {token}"
-        ))?)
-    }
+    let token = match tokens {
+        true => "Callers need a token: create one with `pitwheel tokens create NAME --role ROLE`.\n",
+        false => "Callers on this machine need no token; --require-tokens changes that.\n",
+    };
+    Ok(print(&format!(
+        "Pitwheel serves gRPC and HTTP on {listen}. Ctrl-C stops it.\n\n  \
+           workers  {url}\n  \
+           API      {openapi}\n  \
+           metrics  {metrics}\n\n\
+         {token}"
+    ))?)
 }
