@@ -19,7 +19,7 @@ use crate::page::PageArgs;
 /// Turns the Postgres you already run into your work engine.
 ///
 /// Example, with nothing but Postgres installed:
-///   pitwheel dev                                      # a private database; leave it running
+///   pitwheel dev                                      # Postgres and a server; leave it running
 ///   pitwheel jobs enqueue greet '{"name":"Ada"}'      # in another terminal
 ///   pitwheel jobs list
 #[derive(Debug, Parser)]
@@ -75,10 +75,10 @@ fn lead_with_examples(grammar: Grammar) -> Grammar {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a private Postgres for development, migrated and ready.
+    /// Run everything for development: a private Postgres, and a server for gRPC and HTTP.
     ///
-    /// It runs until Ctrl-C and keeps its data. When a database is named (DATABASE_URL), that one is
-    /// migrated instead and nothing is started.
+    /// It runs until Ctrl-C and keeps its data; other commands find its database without a setting.
+    /// If a database is set (DATABASE_URL), it migrates and serves that one and starts no Postgres.
     ///
     /// Example:
     ///   pitwheel dev

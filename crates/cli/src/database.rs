@@ -1,13 +1,13 @@
 //! The database that a command uses.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use pitwheel::{Options, Pitwheel};
 
 use crate::exit::CommandError;
-use crate::settings::{Database, Origin, Settings};
+use crate::private_postgres;
+use crate::settings::{Database, Settings};
 
 /// A command runs one statement at a time.
 const CONNECTIONS: usize = 1;
@@ -16,24 +16,12 @@ const SPAN_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 
 /// The database of a command: the one in the settings, or else the one that `pitwheel dev` or `pitwheel demo` runs.
 pub(crate) fn find(settings: &Settings) -> Result<Database, CommandError> {
-    let database = settings.database.clone().or_else(running);
+    let database = settings.database.clone().or_else(private_postgres::running);
     database.ok_or_else(|| {
         CommandError::usage(
             "no database is set and `pitwheel dev` is not running: start one with `pitwheel dev`, or set DATABASE_URL",
         )
     })
-}
-
-/// The database that `pitwheel dev` or `pitwheel demo` runs now.
-fn running() -> Option<Database> {
-    let dev = pitwheel_devdb::default_dir();
-    let url = pitwheel_devdb::running(&dev).or_else(|| pitwheel_devdb::running(demo_dir()))?;
-    Some(Database { url, origin: Origin::Running })
-}
-
-/// The folder of the demo's Postgres, beside that of `pitwheel dev`.
-pub(crate) fn demo_dir() -> PathBuf {
-    pitwheel_devdb::default_dir().with_file_name("demo")
 }
 
 /// Connects and checks the schema: an error if this version cannot work with it.

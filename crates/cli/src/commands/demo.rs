@@ -75,7 +75,7 @@ async fn demo(args: DemoArgs, settings: &Settings) -> anyhow::Result<()> {
             (database.clone(), None)
         }
         None => {
-            let dir = args.dir.unwrap_or_else(database::demo_dir);
+            let dir = args.dir.unwrap_or_else(private_postgres::demo_dir);
             let server = private_postgres::start(dir).await?;
             let url = server.url();
             let origin = Origin::Running;

@@ -1,97 +1,139 @@
-//! `pitwheel dev`: a private Postgres, migrated and ready, until somebody stops it.
+//! `pitwheel dev`: a private Postgres and a server, in one process.
 
-use std::net::{Ipv4Addr, TcpStream};
-use std::path::PathBuf;
+use std::convert::Infallible;
+use std::future;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use pitwheel_devdb::{Server, default_dir};
+use pitwheel_devdb::Server as Postgres;
+use pitwheel_server::Options;
 use serde_json::json;
+use tokio::net::TcpListener;
 
 use super::migrate;
 use crate::database;
 use crate::output::{print, print_json, print_message};
 use crate::private_postgres;
+use crate::server::{self, Endpoints};
 use crate::settings::{Database, Origin, Settings};
 use crate::signals::Signals;
 use crate::suggest::command_for;
 
-/// How often to see whether Postgres is still there.
-const LOOK: Duration = Duration::from_secs(2);
+/// How often to check that Postgres still runs.
+const CHECK_EVERY: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Args)]
 pub(crate) struct DevArgs {
-    /// Where Postgres keeps its data; wins over a database named elsewhere [default: a folder of your own]
+    /// The folder of Postgres; overrides a database in the settings [env: PITWHEEL_DEV_DIR] [default: a folder of your user]
     #[arg(long)]
     dir: Option<PathBuf>,
+
+    /// The address to listen on; port 0 selects a free port
+    #[arg(long, value_name = "ADDRESS", default_value = server::DEFAULT_ADDRESS, env = "PITWHEEL_LISTEN")]
+    listen: SocketAddr,
 }
 
 pub(crate) async fn run(args: DevArgs, settings: &Settings) -> anyhow::Result<()> {
-    if let Some(database) = private_postgres::named_database(args.dir.is_some(), settings)? {
-        return migrate_named(database).await;
-    }
-    let dir = args.dir.unwrap_or_else(default_dir);
     let mut signals = Signals::new()?;
-    let server = tokio::select! {
+    if let Some(database) = private_postgres::named_database(args.dir.is_some(), settings)? {
+        let listener = server::listen(args.listen).await?;
+        print_message(&format!("using the database that {} names, no Postgres is started", database.origin));
+        return serve(listener, database, None, settings, &mut signals).await;
+    }
+    let dir = args.dir.unwrap_or_else(private_postgres::dev_dir);
+    private_postgres::check_not_running(&dir)?;
+    // Before Postgres is started, which takes some seconds the first time.
+    let listener = server::listen(args.listen).await?;
+    let mut postgres = tokio::select! {
         started = private_postgres::start(dir) => started?,
         () = signals.stop_requested() => return Ok(()),
     };
-    let ended = serve(server, settings, &mut signals).await;
-    match ended {
-        Ok(server) => stop(server, &mut signals).await,
-        Err(error) => Err(error),
-    }
+    let database = Database { url: postgres.url(), origin: Origin::Running };
+    serve(listener, &database, Some(&mut postgres), settings, &mut signals).await?;
+    stop(postgres, &mut signals).await
 }
 
-async fn migrate_named(database: &Database) -> anyhow::Result<()> {
-    let pitwheel = database::connect(database).await?;
+/// Migrates the database and serves until a stop is requested, or Postgres ended and cannot be started again.
+async fn serve(
+    listener: TcpListener,
+    database: &Database,
+    mut postgres: Option<&mut Postgres>,
+    settings: &Settings,
+    signals: &mut Signals,
+) -> anyhow::Result<()> {
+    let pitwheel = database::connect_with(database, server::CONNECTIONS).await?;
     let applied = pitwheel.migrate().await?;
-    let version = pitwheel.migration_status().await?.found;
-    let origin = &database.origin;
-    print_message(&format!("using the database that {origin} names, nothing is started here"));
-    print_message(&migrate::describe(&applied, version));
-    Ok(())
-}
-
-/// Migrates, tells where it is, and watches over it until somebody wants it stopped.
-async fn serve(mut server: Server, settings: &Settings, signals: &mut Signals) -> anyhow::Result<Server> {
-    let database = Database { url: server.url(), origin: Origin::Running };
-    database::connect_migrated(&database).await?;
-    announce(&server, settings)?;
-    loop {
+    if postgres.is_none() {
+        print_message(&migrate::describe(&applied, pitwheel.migration_status().await?.found));
+    }
+    let options = Options::default();
+    let endpoints = Endpoints::new(listener.local_addr()?, &options);
+    let dir = postgres.as_deref().map(|postgres| postgres.dir().to_owned());
+    let ready = || announce(&endpoints, database, dir.as_deref(), settings);
+    let mut failure = None;
+    let stop = async {
         tokio::select! {
-            () = signals.stop_requested() => return Ok(server),
-            () = tokio::time::sleep(LOOK) => {}
+            () = signals.stop_requested() => print_message("stopping the server …"),
+            Err(error) = keep_running(postgres.as_deref_mut()) => failure = Some(error),
         }
-        if TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).is_err() {
+    };
+    server::run(pitwheel, listener, options, ready, stop).await?;
+    failure.map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// Starts Postgres again whenever it has ended. Returns only if that fails; without a Postgres of our own, never.
+async fn keep_running(postgres: Option<&mut Postgres>) -> Result<Infallible, pitwheel_devdb::Error> {
+    let Some(postgres) = postgres else { return future::pending().await };
+    loop {
+        tokio::time::sleep(CHECK_EVERY).await;
+        if TcpStream::connect((Ipv4Addr::LOCALHOST, postgres.port())).is_err() {
             print_message("Postgres has ended; starting it again");
-            tokio::task::block_in_place(|| server.start_again())?;
+            tokio::task::block_in_place(|| postgres.start_again())?;
         }
     }
 }
 
-fn announce(server: &Server, settings: &Settings) -> anyhow::Result<()> {
-    let (url, dir) = (server.url(), server.dir().display().to_string());
+/// Prints where everything is, and the next commands. `dir` is the folder of a private Postgres.
+fn announce(
+    endpoints: &Endpoints,
+    database: &Database,
+    dir: Option<&Path>,
+    settings: &Settings,
+) -> anyhow::Result<()> {
+    let Endpoints { listen, address, url, tokens } = endpoints;
+    let openapi = endpoints.openapi();
+    let dir = dir.map(|dir| dir.display().to_string());
+    // The URL of another database is not printed: it may have a password.
+    let private_url = dir.is_some().then_some(database.url.as_str());
     if settings.json() {
-        return print_json(&json!({ "database_url": url, "dir": dir }));
+        return print_json(&json!({
+            "database_url": private_url, "dir": dir, "listen": listen.to_string(), "url": url,
+            "openapi": openapi, "metrics": endpoints.metrics(), "tokens": tokens
+        }));
     }
-    let command = command_for(&url, settings);
+    let postgres = private_url.map_or_else(|| format!("as {} names it", database.origin), str::to_owned);
+    let data = dir.map_or_else(String::new, |dir| format!("  data      {dir}\n"));
+    let command = command_for(&database.url, settings);
     Ok(print(&format!(
-        "Pitwheel is ready. For development only: whoever can log in to this machine can log in to it.\n\n  \
-           database  {url}\n  \
-           folder    {dir}\n\n\
-         Next, in another terminal:\n  \
+        "Pitwheel is ready, for development only: every user of this machine can use it.\n\n  \
+           postgres  {postgres}\n  \
+           http      {openapi}\n  \
+           grpc      {address}\n\
+         {data}\n\
+         Next, in a second terminal:\n  \
            {command} jobs enqueue greet '{{\"name\":\"Ada\"}}'\n  \
            {command} jobs list\n\n\
-         Ctrl-C stops it; the data stay.\n"
+         Ctrl-C stops everything. The data are kept.\n"
     ))?)
 }
 
-/// Stops Postgres. Whoever asks a second time does not wait: its supervisor sees to it.
-async fn stop(server: Server, signals: &mut Signals) -> anyhow::Result<()> {
+/// Stops Postgres. At a second signal the process ends without waiting, and the supervisor stops Postgres.
+async fn stop(postgres: Postgres, signals: &mut Signals) -> anyhow::Result<()> {
     print_message("stopping Postgres …");
     tokio::select! {
-        stopped = tokio::task::spawn_blocking(move || server.stop()) => Ok(stopped??),
+        stopped = tokio::task::spawn_blocking(move || postgres.stop()) => Ok(stopped??),
         () = signals.stop_requested() => Ok(()),
     }
 }
