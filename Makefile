@@ -1,6 +1,6 @@
-# The words of this project; CI uses the same ones.
+# The targets for people and for CI.
 
-# A shell in every case: make may look up a lone command in the PATH from before the line below.
+# Bash: make may start a simple command itself, with the PATH from before the line below.
 SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/sbin:/usr/sbin:/sbin
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -9,12 +9,12 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 .PHONY: help demo test check bench
 
 help:
-	@echo 'make demo            build Pitwheel and see it at work'
-	@echo 'make test            run all tests on a Postgres of their own'
-	@echo 'make check           formatting, lints, docs, licences, unused dependencies'
-	@echo 'make bench CASE=...  measure; CASE is passed on to the bench program'
+	@echo 'make demo            build Pitwheel and run its demo'
+	@echo 'make test            run all tests on a private Postgres'
+	@echo 'make check           layout, formatting, lints, docs, licences, unused dependencies'
+	@echo 'make bench CASE=...  run the benchmarks, or one case of them'
 	@echo
-	@echo 'Each first installs what it needs and this machine lacks, and says so (scripts/setup).'
+	@echo 'Each target first installs what is missing, and prints what it installs (scripts/setup).'
 
 demo:
 	@scripts/setup demo
@@ -29,6 +29,8 @@ test:
 
 check:
 	@scripts/setup check
+	@scripts/circles --self-test
+	scripts/circles
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace --all-features

@@ -1,17 +1,17 @@
-//! The cases, one file for each question.
+//! The cases, a file for each question.
 
-mod crowd;
 mod drain;
 mod idle;
+mod interference;
 mod latency;
 mod lists;
 mod python;
 mod remote;
 mod streams;
 
-pub(crate) use crowd::{backlog, in_flight, pinned};
 pub(crate) use drain::{drain, end_to_end};
 pub(crate) use idle::{idle, memory};
+pub(crate) use interference::{backlog, in_flight, pinned};
 pub(crate) use latency::{late, latency, remote_latency};
 pub(crate) use lists::lists;
 pub(crate) use python::{interpreter, python};

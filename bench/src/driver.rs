@@ -1,4 +1,4 @@
-//! sqlx against tokio-postgres on the three statements of the hot path: evidence for the choice of the driver.
+//! Compares sqlx and tokio-postgres on the three statements of the hot path. See docs/adr/0001-driver.md.
 
 use std::fs;
 use std::hint::black_box;
@@ -15,11 +15,11 @@ use crate::report::{Row, Sample};
 use crate::session::Session;
 
 const CLAIM: &str = include_str!("../sql/driver/claim.sql");
-/// Batches of each driver. They take turns batch by batch, so that a busy moment of the machine hits all of them.
+/// Batches of each driver. The drivers take turns batch by batch, so that a busy moment of the machine affects all of them.
 const BATCHES: usize = 300;
 /// Batches before the clock starts: Postgres decides on the sixth run of a statement whether to keep a generic plan.
 const WARM_UP: usize = 10;
-/// Jobs that stay in the table, so that the planner sees a table of a usual size.
+/// Jobs that stay in the table, so that the planner sees a table of ordinary size.
 const STANDING: usize = 50_000;
 const STATEMENTS: [&str; 3] = ["enqueue", "claim", "complete"];
 
@@ -71,7 +71,7 @@ pub(crate) async fn driver(url: &str) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// One driver in one mode, and what it has cost so far.
+/// One driver in one mode, and its costs so far.
 struct Contender {
     name: &'static str,
     driver: Driver,
@@ -124,7 +124,7 @@ impl Contender {
             clock.stop(&mut self.costs[2])?;
 
             let counts = [enqueued, ids.len() as u64, completed];
-            ensure!(counts == [BATCH as u64; 3], "a batch fell short: `{counts:?}`");
+            ensure!(counts == [BATCH as u64; 3], "a batch was not complete: `{counts:?}`");
         }
         Ok(())
     }
@@ -147,12 +147,12 @@ impl Clock {
     }
 }
 
-/// CPU time of all threads of this process. `/proc/self/stat` counts in hundredths of a second, far too coarse for one
-/// batch; the scheduler's count of each thread is in nanoseconds.
+/// CPU time of all threads of this process, in microseconds. `/proc/self/stat` counts in hundredths of a second, which is too
+/// coarse for one batch. The scheduler's statistics of each thread are in nanoseconds.
 fn process_cpu_us() -> Result<f64> {
     let mut nanos = 0_u64;
     for thread in fs::read_dir("/proc/self/task").context("client CPU time needs Linux")? {
-        // A thread that ended since the folder was read is gone, and so is what it used: the runtime's threads stay.
+        // A thread may have ended since the folder was read. The threads of the runtime do not end.
         let Ok(text) = fs::read_to_string(thread?.path().join("schedstat")) else {
             continue;
         };
@@ -164,9 +164,9 @@ fn process_cpu_us() -> Result<f64> {
 enum Driver {
     /// Named statements, prepared once.
     TokioPrepared { session: Session, enqueue: Statement, claim: Statement, complete: Statement },
-    /// The unnamed statement, its types known: one round trip, no session state.
+    /// The unnamed statement with known types: one round trip, no session state.
     TokioTyped(Session),
-    /// `persistent`: named statements in the cache of the connection; else the unnamed one.
+    /// `persistent`: named statements in the cache of the connection; otherwise the unnamed statement.
     Sqlx { connection: PgConnection, persistent: bool },
 }
 

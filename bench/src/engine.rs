@@ -1,4 +1,4 @@
-//! The engine under test: a fresh schema, jobs in it, and one worker that drains them with handlers that do nothing.
+//! The engine under test: a new schema, jobs in it, and one worker with handlers that do nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,10 +13,10 @@ use tokio::task::JoinHandle;
 use crate::raw::PAYLOAD;
 use crate::session::Session;
 
-/// Slots of the worker: four claims' worth, so that claiming, running and settling overlap.
+/// Slots of the worker: as many jobs as four claims return, so that claiming, running and settling overlap.
 const SLOTS: usize = 2000;
 
-/// The payload of 100 bytes that the raw loop has too.
+/// The payload of 100 bytes, the same as that of the raw loop.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Mail {
     user_id: u64,
@@ -26,12 +26,12 @@ pub(crate) struct Mail {
     tries: u8,
 }
 
-/// Remembered when done.
+/// Kept in the history when done.
 impl Job for Mail {
     const KIND: &'static str = "mail";
 }
 
-/// The same, and forgotten when done.
+/// The same payload; not kept in the history when done.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct QuietMail(Mail);
 
@@ -40,17 +40,17 @@ impl Job for QuietMail {
     const HISTORY: History = History::FailuresOnly;
 }
 
-/// The kind for a history that is on or off.
+/// The kind with or without history.
 pub(crate) fn kind(history: bool) -> &'static str {
     if history { Mail::KIND } else { QuietMail::KIND }
 }
 
-/// Jobs of the kind, as `enqueue` takes them.
+/// `size` new jobs of one kind.
 pub(crate) fn batch(kind: &str, size: usize) -> Vec<NewJob> {
     vec![NewJob::raw(kind, PAYLOAD); size]
 }
 
-/// A schema without jobs, and a session to look at it with.
+/// Creates the schema anew, without jobs, and opens a session to query it.
 pub(crate) async fn fresh(url: &str) -> Result<(Pitwheel, Session)> {
     let session = Session::open(url).await?;
     session
@@ -63,13 +63,13 @@ pub(crate) async fn fresh(url: &str) -> Result<(Pitwheel, Session)> {
     Ok((pitwheel, session))
 }
 
-/// Puts jobs into the queue and lets the server settle down.
+/// Inserts jobs, then vacuums and analyzes the table.
 pub(crate) async fn fill(session: &Session, kind: &str, jobs: u64) -> Result<()> {
     insert(session, kind, jobs).await?;
     Ok(session.client.batch_execute("vacuum analyze pitwheel.job").await?)
 }
 
-/// Puts jobs into the queue in one statement, as if enqueued one after the other.
+/// Inserts jobs in one statement, each with its own time.
 pub(crate) async fn insert(session: &Session, kind: &str, jobs: u64) -> Result<()> {
     let sql = format!(
         "insert into pitwheel.job (kind, payload, queue, run_at, enqueued_at, priority, max_attempts)
@@ -79,7 +79,7 @@ pub(crate) async fn insert(session: &Session, kind: &str, jobs: u64) -> Result<(
     Ok(session.client.batch_execute(&sql).await?)
 }
 
-/// A worker at work, and how many jobs it has run.
+/// A running worker, and the number of jobs it has run.
 pub(crate) struct Running {
     done: Arc<AtomicU64>,
     stop: oneshot::Sender<()>,
@@ -100,13 +100,13 @@ impl Running {
     /// Returns when this many jobs have run.
     pub(crate) async fn until(&self, jobs: u64) -> Result<()> {
         while self.done.load(Ordering::Relaxed) < jobs {
-            ensure!(!self.task.is_finished(), "the worker ended before its jobs did");
+            ensure!(!self.task.is_finished(), "the worker ended before all jobs had run");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         Ok(())
     }
 
-    /// Ends the worker, with everything it ran settled.
+    /// Stops the worker, after everything it ran has been settled.
     pub(crate) async fn stop(self) -> Result<Stats> {
         let _ = self.stop.send(());
         Ok(self.task.await??)
@@ -125,7 +125,7 @@ fn counter<J>(done: Arc<AtomicU64>) -> impl Fn(J, Context) -> std::future::Ready
     }
 }
 
-/// Jobs a second, from the first run to the last settle. The raw loop's connections, too, are open when its clock starts.
+/// Jobs per second, from the first run to the last settle. As with the raw loop, connections are open before the clock starts.
 pub(crate) async fn drain(pitwheel: &Pitwheel, jobs: u64) -> Result<f64> {
     let running = Running::start(pitwheel);
     running.until(1).await?;

@@ -1,12 +1,12 @@
 //! `pitwheel-bench [CASE]`: measures, prints a table, and writes `target/bench.json`.
 //!
-//! On a private Postgres with default settings (fsync and synchronous_commit on), or on the server of `DATABASE_URL`, whose
-//! schemas `pitwheel` and `raw_bench` it drops.
+//! It uses a private Postgres with default settings (fsync and synchronous_commit on), or the database that `DATABASE_URL`
+//! names. There it drops the schemas `pitwheel` and `raw_bench`.
 
 mod cases;
+mod child_process;
 mod driver;
 mod engine;
-mod part;
 mod raw;
 mod report;
 mod session;
@@ -18,7 +18,7 @@ use pitwheel_devdb::{Options, Server};
 
 use crate::report::Row;
 
-/// All but the last, which is for choosing a driver, make up the whole.
+/// All cases. Without an argument all but the last one run: that one compares drivers.
 const CASES: [&str; 15] = [
     "drain",
     "end_to_end",
@@ -39,16 +39,17 @@ const CASES: [&str; 15] = [
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let chosen = env::args().nth(1);
-    if let (Some(role), Some(url)) = (chosen.as_deref(), env::args().nth(2)) {
-        return part::run(role, &url).await;
+    let argument = env::args().nth(1);
+    // With two arguments this is a child process of a case.
+    if let (Some(role), Some(url)) = (argument.as_deref(), env::args().nth(2)) {
+        return child_process::run(role, &url).await;
     }
-    let cases = match chosen.as_deref() {
+    let cases = match argument.as_deref() {
         None | Some("") => CASES[..CASES.len() - 1].to_vec(),
         Some(case) => vec![case],
     };
     if cases.contains(&"python") {
-        // Missed now rather than when everything else is measured.
+        // Checked first, so that a missing interpreter is not reported after everything else was measured.
         cases::interpreter()?;
     }
     let (_server, url) = match env::var("DATABASE_URL") {
@@ -84,6 +85,6 @@ async fn measure(case: &str, url: &str) -> Result<Vec<Row>> {
         "python" => cases::python(url).await,
         "lists" => cases::lists(url).await,
         "driver" => driver::driver(url).await,
-        _ => bail!("no case `{case}`: choose one of `{}`", CASES.join("`, `")),
+        _ => bail!("unknown case `{case}`: choose one of `{}`", CASES.join("`, `")),
     }
 }

@@ -1,5 +1,5 @@
-//! The hand-written loop on a bare table: what this server can do when nothing is promised but speed.
-//! The library is measured against it, on the same server, in the same run.
+//! A hand-written SQL loop on a plain table: the speed of this server without leases, fences or retries.
+//! The library is compared with it, on the same server, in the same run.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -18,17 +18,17 @@ pub(crate) const ENQUEUE: &str = include_str!("../sql/raw/enqueue.sql");
 const CLAIM: &str = include_str!("../sql/raw/claim.sql");
 pub(crate) const COMPLETE: &str = include_str!("../sql/raw/complete.sql");
 
-/// Jobs a statement: from here on a larger batch gains nothing.
+/// Jobs per statement. Larger batches are not faster.
 pub(crate) const BATCH: usize = 500;
 const QUEUE: &str = "default";
-/// How long a worker that found less than a full batch lets the queue fill: a short batch costs nearly as much as a full one.
+/// How long a worker waits after a batch that was not full: a small batch costs nearly as much as a full one.
 const LINGER: Duration = Duration::from_millis(2);
 
-/// 100 bytes, the size the published numbers name.
+/// 100 bytes, the size that the README states.
 pub(crate) const PAYLOAD: &str =
     r#"{"user_id":12345678,"email":"somebody@example.com","template":"welcome","locale":"en_GB","tries":10}"#;
 
-/// Jobs a second that two connections claim and complete, with `jobs` waiting at the start.
+/// Jobs per second that two connections claim and complete, with `jobs` waiting at the start.
 pub(crate) async fn raw_drain(url: &str, jobs: u64) -> Result<f64> {
     let owner = fresh_table(url).await?;
     enqueue_all(&owner.client, jobs).await?;
@@ -43,7 +43,7 @@ pub(crate) async fn raw_drain(url: &str, jobs: u64) -> Result<f64> {
     finish(owner, [first, second], jobs, elapsed).await
 }
 
-/// Jobs a second when one connection enqueues while two claim and complete, from the first enqueue to the last completion.
+/// Jobs per second when one connection enqueues while two claim and complete, from the first enqueue to the last completion.
 pub(crate) async fn raw_end_to_end(url: &str, jobs: u64) -> Result<f64> {
     let owner = fresh_table(url).await?;
 
@@ -76,7 +76,7 @@ async fn enqueue_all(client: &Client, jobs: u64) -> Result<()> {
 
 async fn finish(owner: Session, workers: [Worker<'_>; 2], jobs: u64, elapsed: Duration) -> Result<f64> {
     let left: i64 = owner.client.query_one("select count(id) from raw_bench.job", &[]).await?.get(0);
-    ensure!(left == 0, "the raw loop left `{left}` jobs behind: its number is worth nothing");
+    ensure!(left == 0, "the raw loop did not complete `{left}` jobs: its number is invalid");
     owner.client.batch_execute("drop schema raw_bench cascade").await?;
     owner.close().await?;
     for worker in workers {
@@ -85,11 +85,11 @@ async fn finish(owner: Session, workers: [Worker<'_>; 2], jobs: u64, elapsed: Du
     Ok(jobs as f64 / elapsed.as_secs_f64())
 }
 
-/// What the two workers of one run share.
+/// State that the two workers of one run share.
 struct Run {
     jobs: u64,
     done: AtomicU64,
-    /// The last job anybody claimed: the next claim starts behind it instead of in the graveyard before it.
+    /// The last job that was claimed. The next claim starts after it and does not scan the dead rows before it.
     bound: Mutex<Bound>,
 }
 
@@ -125,7 +125,7 @@ impl<'a> Worker<'a> {
         Ok(Self { session, claim, complete, run })
     }
 
-    /// Claims and completes until every job of the run is done, by whichever worker.
+    /// Claims and completes until all jobs of the run are done, by both workers together.
     async fn work(&self) -> Result<()> {
         while self.run.done.load(Ordering::Relaxed) < self.run.jobs {
             let (at, id) = self.run.bound();
@@ -157,7 +157,7 @@ impl<'a> Worker<'a> {
 }
 
 /// The bytes of a `json` column, not parsed.
-pub(crate) struct RawJson<'a>(#[expect(dead_code, reason = "read, never looked at")] &'a [u8]);
+pub(crate) struct RawJson<'a>(#[expect(dead_code, reason = "read only to decode it")] &'a [u8]);
 
 impl<'a> FromSql<'a> for RawJson<'a> {
     fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {

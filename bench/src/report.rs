@@ -1,26 +1,28 @@
-//! What a case found: a table for people, `target/bench.json` for machines.
+//! The results of a case, as a table and as `target/bench.json`.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use indicatif::HumanFloatCount;
 use serde::Serialize;
 
-/// Runs behind each published number.
+/// Runs of each measurement; the median is reported.
 const RUNS: usize = 5;
 const JSON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/bench.json");
 
-/// One number, what it is compared with, and whether it clears its bar.
+/// One number, its reference, and whether it meets its limit.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
     case: String,
     value: f64,
     unit: &'static str,
-    /// `None`: measured once.
+    /// The difference between the fastest and the slowest run, as a share of the median; `None`: measured once.
     spread: Option<f64>,
     reference: Option<Reference>,
+    /// The limit in words, as in `at least 0.5 × reference`.
     bar: Option<String>,
-    /// `None`: there is no bar.
+    /// Whether the number meets the limit; `None`: there is no limit.
     holds: Option<bool>,
 }
 
@@ -31,31 +33,31 @@ struct Reference {
 }
 
 impl Row {
-    /// A number that stands for itself.
+    /// A number without reference or limit.
     pub(crate) fn new(case: impl Into<String>, value: f64, unit: &'static str) -> Self {
         Self { case: case.into(), value, unit, spread: None, reference: None, bar: None, holds: None }
     }
 
-    /// Says how far the runs lay apart, from the slowest to the fastest, as a share of the median.
+    /// Adds the spread of the runs.
     pub(crate) fn spread(mut self, sample: &Sample) -> Self {
         self.spread = Some(sample.spread());
         self
     }
 
-    /// Compares with `value` of the same unit, measured in the same run.
+    /// Adds a reference: `value` in the same unit, measured in the same run.
     pub(crate) fn against(mut self, what: impl Into<String>, value: f64) -> Self {
         self.reference = Some(Reference { what: what.into(), value });
         self
     }
 
-    /// The bar: at least `share` of the reference. Without a reference, the number itself is at least `share`.
+    /// Sets the limit: at least `share` of the reference or, without a reference, at least `share` itself.
     pub(crate) fn at_least(mut self, share: f64) -> Self {
         let (bar, limit) = self.limit("at least", share);
         (self.bar, self.holds) = (Some(bar), Some(self.value >= limit));
         self
     }
 
-    /// The bar: at most `share` of the reference. Without a reference, the number itself is at most `share`.
+    /// Sets the limit: at most `share` of the reference or, without a reference, at most `share` itself.
     pub(crate) fn at_most(mut self, share: f64) -> Self {
         let (bar, limit) = self.limit("at most", share);
         (self.bar, self.holds) = (Some(bar), Some(self.value <= limit));
@@ -84,7 +86,7 @@ impl Row {
     }
 }
 
-/// Prints the rows and writes them to `target/bench.json`, in place of what was there.
+/// Prints the rows and writes them to `target/bench.json`, which is overwritten.
 pub(crate) fn publish(rows: &[Row]) -> Result<()> {
     print!("{}", table(rows));
     let path = Path::new(JSON);
@@ -110,7 +112,7 @@ fn table(rows: &[Row]) -> String {
     text
 }
 
-/// Three digits that matter, thousands apart.
+/// With three significant digits or more, and a comma between thousands.
 fn number(value: f64) -> String {
     if value.abs() < 0.1 {
         return format!("{value:.4}");
@@ -118,19 +120,10 @@ fn number(value: f64) -> String {
     if value.abs() < 100.0 {
         return format!("{value:.2}");
     }
-    let digits = format!("{value:.0}");
-    let (sign, digits) = digits.strip_prefix('-').map_or(("", digits.as_str()), |rest| ("-", rest));
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    format!("{sign}{text}")
+    format!("{:.0}", HumanFloatCount(value))
 }
 
-/// The middle of repeated runs, and how far they lie apart.
+/// The median of repeated runs, and the lowest and highest value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Sample {
     pub(crate) median: f64,
@@ -152,13 +145,13 @@ impl Sample {
         Some(Self { median, low, high })
     }
 
-    /// From the slowest to the fastest run, as a share of the median.
+    /// The difference between the highest and the lowest value, as a share of the median.
     pub(crate) fn spread(&self) -> f64 {
         (self.high - self.low) / self.median
     }
 }
 
-/// Measures several things five times each, in turns, so that a busy moment of the machine hits all of them.
+/// Measures several things five times each, in turns, so that a busy moment of the machine affects all of them.
 pub(crate) struct Turns<const N: usize>([Vec<f64>; N]);
 
 impl<const N: usize> Turns<N> {

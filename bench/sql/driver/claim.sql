@@ -1,5 +1,5 @@
--- claim.sql: take up to $2 jobs of queue $1. Each batch has a queue of its own, so that no claim walks over the dead rows
--- of another and the drivers are all asked for the same work.
+-- claim.sql: claim up to $2 jobs of queue $1. Each batch has a queue of its own, so that no claim scans the dead rows
+-- of another and all drivers do the same work.
 with due as materialized (
     select job.ctid
     from raw_bench.job

@@ -1,5 +1,5 @@
--- claim.sql: take up to $4 due jobs of queue $1 that come after ($2, $3).
--- Leans on job_due. The found rows are reached by `ctid = any(array(…))`, one Tid Scan over a sorted list: a join with the
+-- claim.sql: claim up to $4 due jobs of queue $1 that come after ($2, $3).
+-- Uses the index job_due. The found rows are reached by `ctid = any(array(…))`, one Tid Scan over a sorted list: a join with the
 -- CTE costs a nested loop, and under a generic plan a sequential scan. Rows come back in the order of the heap.
 -- Zero rows: nothing is due.
 with due as materialized (

@@ -1,4 +1,4 @@
--- schema.sql: the bare table of the raw loop, made anew for each run.
+-- schema.sql: the plain table of the raw loop, created anew for each run.
 -- Half of each page is left free, so that a claim finds room for the new version of the row beside the old one (HOT)
 -- and touches no index.
 drop schema if exists raw_bench cascade;

@@ -1,4 +1,4 @@
-//! How fast jobs go through, beside the raw loop on the same server.
+//! Throughput, compared with the raw loop on the same server.
 
 use std::time::Instant;
 
@@ -10,10 +10,10 @@ use crate::report::{Row, Sample, Turns};
 use crate::session::Session;
 
 const JOBS: u64 = 100_000;
-/// How long Postgres may take to add a session's counters to its statistics.
+/// How long Postgres may take to add the counters of a session to its statistics.
 pub(super) const STATISTICS_DELAY: std::time::Duration = std::time::Duration::from_millis(1500);
 
-/// What a drain cost the server.
+/// The costs of a drain: jobs per second, and WAL bytes and transactions per job.
 struct Cost {
     rate: f64,
     wal_bytes: f64,
@@ -32,8 +32,8 @@ pub(crate) async fn drain(url: &str) -> Result<Vec<Row>> {
         Ok(rate)
     })
     .await?;
-    let median = |which: usize, part: fn(&Cost) -> f64| {
-        Sample::of(costs[which].iter().map(part).collect()).map_or(0.0, |sample| sample.median)
+    let median = |history: usize, field: fn(&Cost) -> f64| {
+        Sample::of(costs[history].iter().map(field).collect()).map_or(0.0, |sample| sample.median)
     };
     Ok(vec![
         Row::new("raw drain", raw.median, "jobs/s").spread(&raw),
@@ -59,7 +59,7 @@ async fn drain_once(url: &str, history: bool) -> Result<Cost> {
     let rate = engine::drain(&pitwheel, JOBS).await?;
     let (wal_after, transactions_after) = counters(&session).await?;
     let left: i64 = session.client.query_one("select count(*) from pitwheel.job", &[]).await?.get(0);
-    ensure!(left == 0, "{left} jobs were left behind: the number is worth nothing");
+    ensure!(left == 0, "{left} jobs were not settled: the number is invalid");
     session.close().await?;
     Ok(Cost {
         rate,
@@ -68,7 +68,7 @@ async fn drain_once(url: &str, history: bool) -> Result<Cost> {
     })
 }
 
-/// Bytes of WAL and transactions so far.
+/// Bytes of WAL and number of transactions so far.
 pub(super) async fn counters(session: &Session) -> Result<(f64, f64)> {
     tokio::time::sleep(STATISTICS_DELAY).await;
     let sql = "select (pg_current_wal_insert_lsn() - '0/0')::float8,

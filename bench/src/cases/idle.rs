@@ -1,21 +1,21 @@
-//! What a worker costs that has nothing to do, and what it needs when it has much.
+//! Statements of an idle worker, and memory of a busy one.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 use super::drain::{STATISTICS_DELAY, counters};
+use crate::child_process::ChildProcess;
 use crate::engine::{Running, fill, fresh, kind};
-use crate::part::Part;
 use crate::report::Row;
 use crate::session::Session;
 
-/// A session adds to the counters once a second, so they are off by up to a second's work: a few hundredths of this.
-const WATCHED: Duration = Duration::from_secs(30);
-/// For so long Postgres may keep the counters of a session that fell idle to itself: what came before would be counted.
-const KEPT: Duration = Duration::from_secs(11);
+/// How long to count. A session updates the counters once a second, so the error is up to a second's work, a few percent.
+const COUNTED: Duration = Duration::from_secs(30);
+/// A session that becomes idle may update the counters this late. Without the wait, earlier work would be counted.
+const IDLE_DELAY: Duration = Duration::from_secs(11);
 
-/// Statements a second of an idle node.
+/// Statements per second of an idle worker.
 pub(crate) async fn idle(url: &str) -> Result<Vec<Row>> {
     let (pitwheel, session) = fresh(url).await?;
     let running = Running::start(&pitwheel);
@@ -25,20 +25,20 @@ pub(crate) async fn idle(url: &str) -> Result<Vec<Row>> {
     Ok(vec![Row::new("idle node", rate, "statements/s").at_most(50.0)])
 }
 
-/// Statements a second, from now on for a while. Each statement of the engine is a transaction of its own.
+/// Statements per second, counted over half a minute. Each statement of the engine is a transaction of its own.
 pub(super) async fn statements(session: &Session) -> Result<f64> {
-    tokio::time::sleep(KEPT).await;
+    tokio::time::sleep(IDLE_DELAY).await;
     let (_, before) = counters(session).await?;
-    tokio::time::sleep(WATCHED).await;
+    tokio::time::sleep(COUNTED).await;
     let (_, after) = counters(session).await?;
-    Ok((after - before) / (WATCHED + STATISTICS_DELAY).as_secs_f64())
+    Ok((after - before) / (COUNTED + STATISTICS_DELAY).as_secs_f64())
 }
 
-/// The most memory a worker process ever had, with a million jobs in the queue.
+/// The peak memory of a worker process with a million jobs in the queue.
 pub(crate) async fn memory(url: &str) -> Result<Vec<Row>> {
     let (_, session) = fresh(url).await?;
     fill(&session, kind(true), 1_000_000).await?;
-    let worker = Part::start("worker-process", url)?;
+    let worker = ChildProcess::start("worker-process", url)?;
     tokio::time::sleep(Duration::from_secs(5)).await;
     let status = std::fs::read_to_string(format!("/proc/{}/status", worker.pid()?))?;
     let most =

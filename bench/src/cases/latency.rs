@@ -1,4 +1,4 @@
-//! How long a job waits for its start.
+//! The time from the enqueue of a job to its start.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,8 +8,8 @@ use pitwheel::{Context, Job, Pitwheel, Worker};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::child_process::ChildProcess;
 use crate::engine::{Running, batch, fresh, kind};
-use crate::part::Part;
 use crate::raw::PAYLOAD;
 use crate::report::{Row, Sample};
 
@@ -22,7 +22,7 @@ impl Job for Ping {
     const KIND: &'static str = "ping";
 }
 
-/// At a worker in this process: woken by hints, and by polling alone.
+/// A worker in this process, with hints and with polling alone.
 pub(crate) async fn latency(url: &str) -> Result<Vec<Row>> {
     let (pitwheel, session) = fresh(url).await?;
     let hinted = idle_queue(Worker::new(&pitwheel), hinting(url).await?).await?;
@@ -42,10 +42,10 @@ pub(crate) async fn latency(url: &str) -> Result<Vec<Row>> {
     ])
 }
 
-/// At a worker that gets its jobs from a server, which is a process of its own.
+/// A worker that gets its jobs from a server in a process of its own.
 pub(crate) async fn remote_latency(url: &str) -> Result<Vec<Row>> {
     let (_, session) = fresh(url).await?;
-    let (server, address) = Part::serve(url).await?;
+    let (server, address) = ChildProcess::serve(url).await?;
     let waits = idle_queue(Worker::remote(&address), hinting(url).await?).await?;
     server.stop().await?;
     session.close().await?;
@@ -55,7 +55,7 @@ pub(crate) async fn remote_latency(url: &str) -> Result<Vec<Row>> {
     ])
 }
 
-/// Enqueues with a handle that has no listener of its own, as an application in another process would.
+/// Enqueues with a handle that has no listener, as an application in another process does.
 async fn hinting(url: &str) -> Result<impl AsyncFn() -> Result<()>> {
     let producer = Pitwheel::connect(url).await?;
     Ok(async move || {
@@ -64,13 +64,13 @@ async fn hinting(url: &str) -> Result<impl AsyncFn() -> Result<()>> {
     })
 }
 
-/// Milliseconds.
+/// Percentiles of the wait, in milliseconds.
 struct Waits {
     p50: f64,
     p99: f64,
 }
 
-/// From the call of `enqueue` to the first line of the handler, on a queue with nothing else in it.
+/// Measures from the call of `enqueue` to the first line of the handler, on a queue without other jobs.
 async fn idle_queue(worker: Worker, enqueue: impl AsyncFn() -> Result<()>) -> Result<Waits> {
     let (started, mut starts) = mpsc::unbounded_channel();
     let started = Arc::new(started);
@@ -82,12 +82,12 @@ async fn idle_queue(worker: Worker, enqueue: impl AsyncFn() -> Result<()>) -> Re
     let task = tokio::spawn(worker.queue("default", 10).handle(handler).run(async {
         let _ = stopped.await;
     }));
-    // The first is not counted: it waits for the worker itself to start.
+    // The first is not counted: it also waits for the start of the worker.
     enqueue().await?;
     starts.recv().await.context("the worker ended")?;
     let mut waits = Vec::new();
     for sample in 0..SAMPLES {
-        // Long enough to be idle again, and never in step with the poll.
+        // Long enough for the worker to be idle again, and never in step with its polling.
         tokio::time::sleep(Duration::from_micros(100_000 + 137 * sample as u64)).await;
         let asked = Instant::now();
         enqueue().await?;
@@ -100,7 +100,7 @@ async fn idle_queue(worker: Worker, enqueue: impl AsyncFn() -> Result<()>) -> Re
     Ok(Waits { p50: waits[waits.len() / 2], p99: waits[waits.len() * 99 / 100] })
 }
 
-/// A transaction that enqueues, stays open while a busy queue is worked on, and commits: from then to the start.
+/// A transaction enqueues, stays open while a worker drains a busy queue, and commits. Measures from the commit to the claim.
 pub(crate) async fn late(url: &str) -> Result<Vec<Row>> {
     let mut waits = Vec::new();
     for _ in 0..5 {
@@ -127,7 +127,7 @@ async fn late_once(url: &str) -> Result<f64> {
     }
     let there = "select count(*) from pitwheel.job where key = 'late'";
     let there: i64 = session.client.query_one(there, &[]).await?.get(0);
-    ensure!(there == 1, "the late job is not there");
+    ensure!(there == 1, "the late job was not enqueued");
     session.client.batch_execute("commit").await?;
     let committed = Instant::now();
     let busy = async {

@@ -1,16 +1,19 @@
-//! How long people wait for lists when the tables are large.
+//! The time that lists take when the tables are large.
 
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, ensure};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use anyhow::{Result, ensure};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
 
+use crate::child_process::ChildProcess;
 use crate::engine::fresh;
-use crate::part::Part;
 use crate::report::Row;
 
-/// Live jobs in twenty queues, some of them in flight, and what they left in a week.
+/// 1,000,000 live jobs in twenty queues, 20,000 of them running, and 10,000,000 finished jobs of a week.
 const FILL: &str = "
     insert into pitwheel.worker (id, name, lease, lease_until) overriding system value
     values (1, 'elsewhere', '1 hour', now() + interval '1 hour');
@@ -49,14 +52,15 @@ const SAMPLES: usize = 40;
 pub(crate) async fn lists(url: &str) -> Result<Vec<Row>> {
     let (_, session) = fresh(url).await?;
     session.client.batch_execute(FILL).await?;
-    let (server, address) = Part::serve(url).await?;
-    let address = address.strip_prefix("http://").context("no address")?.to_owned();
+    let (server, address) = ChildProcess::serve(url).await?;
+    // A new connection for each request.
+    let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build_http();
     let mut slowest = ("", 0.0);
     for list in LISTS {
         let mut waits = Vec::new();
         for _ in 0..SAMPLES {
             let asked = Instant::now();
-            get(&address, list).await?;
+            get(&client, &format!("{address}/api/v1/{list}")).await?;
             waits.push(asked.elapsed().as_secs_f64() * 1000.0);
         }
         waits.sort_unstable_by(f64::total_cmp);
@@ -73,12 +77,10 @@ pub(crate) async fn lists(url: &str) -> Result<Vec<Row>> {
     Ok(vec![Row::new(case, p95, "ms").at_most(150.0)])
 }
 
-async fn get(address: &str, list: &str) -> Result<()> {
-    let mut stream = TcpStream::connect(address).await?;
-    let request = format!("GET /api/v1/{list} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).await?;
-    ensure!(answer.starts_with(b"HTTP/1.1 200"), "/{list}: {}", String::from_utf8_lossy(&answer));
+async fn get(client: &Client<HttpConnector, Empty<Bytes>>, url: &str) -> Result<()> {
+    let response = client.get(url.parse()?).await?;
+    let status = response.status();
+    let body = response.into_body().collect().await?.to_bytes();
+    ensure!(status.is_success(), "{url}: {status}: {}", String::from_utf8_lossy(&body));
     Ok(())
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use tokio::process::Command;
 
 use super::remote::{JOBS, end_to_end};
-use crate::part::Part;
+use crate::child_process::ChildProcess;
 use crate::report::{Row, Turns};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../sdk/python/bench/noop.py");
@@ -15,7 +15,7 @@ const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../sdk/python/bench/n
 pub(crate) fn interpreter() -> Result<PathBuf> {
     let program = std::env::current_exe()?;
     // target/release/pitwheel-bench
-    let target = program.ancestors().nth(2).context("this program is in no target folder")?;
+    let target = program.ancestors().nth(2).context("this program is not in a target folder")?;
     let python = target.join("python/bin/python");
     let (missing, folder) = (python.display(), target.display());
     ensure!(python.exists(), "`{missing}` is missing: run `make bench`, or `scripts/venv {folder}` first");
@@ -33,9 +33,9 @@ pub(crate) async fn python(url: &str) -> Result<Vec<Row>> {
     ])
 }
 
-fn worker(python: &Path, address: &str) -> Result<Part> {
+fn worker(python: &Path, address: &str) -> Result<ChildProcess> {
     let mut command = Command::new(python);
     let address = address.trim_start_matches("http://");
     command.args([SCRIPT, "--drain", address]).arg(JOBS.to_string());
-    Part::spawn(command)
+    ChildProcess::spawn(command)
 }

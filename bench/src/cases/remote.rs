@@ -1,12 +1,12 @@
-//! Workers over gRPC: a server process, and processes that know nothing of the database.
+//! Workers over gRPC: a server process, and worker processes without access to the database.
 
 use std::time::Instant;
 
 use anyhow::Result;
 
 use super::drain::counters;
+use crate::child_process::ChildProcess;
 use crate::engine::{self, batch, fill, fresh, insert, kind};
-use crate::part::Part;
 use crate::raw;
 use crate::report::{Row, Sample, Turns};
 use crate::session::Session;
@@ -14,19 +14,19 @@ use crate::session::Session;
 pub(super) const JOBS: u64 = 20_000;
 const NOTHING_DUE: &str = "select not exists
     (select from pitwheel.job where queue = 'default' and priority = 0 and run_at <= now())";
-/// The drain that the library is measured with, for comparison.
+/// Jobs of the in-process drain that the remote workers are compared with.
 const DRAINED: u64 = 100_000;
 
 async fn once(url: &str, workers: usize, behind: u64) -> Result<(f64, f64)> {
-    end_to_end(url, workers, behind, |address| Part::start("remote-process", address)).await
+    end_to_end(url, workers, behind, |address| ChildProcess::start("remote-process", address)).await
 }
 
-/// One run with workers that `start` makes for the server's address: jobs a second, and transactions a job.
+/// One run with worker processes that `start` creates for the server's URL. Returns jobs per second and transactions per job.
 pub(super) async fn end_to_end(
     url: &str,
     workers: usize,
     behind: u64,
-    start: impl Fn(&str) -> Result<Part>,
+    start: impl Fn(&str) -> Result<ChildProcess>,
 ) -> Result<(f64, f64)> {
     let (pitwheel, session) = fresh(url).await?;
     if behind > 0 {
@@ -36,8 +36,8 @@ pub(super) async fn end_to_end(
             session.client.batch_execute(statement).await?;
         }
     }
-    let (server, address) = Part::serve(url).await?;
-    let parts = (0..workers).map(|_| start(&address)).collect::<Result<Vec<Part>>>()?;
+    let (server, address) = ChildProcess::serve(url).await?;
+    let children = (0..workers).map(|_| start(&address)).collect::<Result<Vec<ChildProcess>>>()?;
     until_open(&session, workers).await?;
     let (_, before) = counters(&session).await?;
     let started = Instant::now();
@@ -47,22 +47,22 @@ pub(super) async fn end_to_end(
     session.until(NOTHING_DUE).await?;
     let rate = JOBS as f64 / started.elapsed().as_secs_f64();
     let (_, after) = counters(&session).await?;
-    for part in parts {
-        part.stop().await?;
+    for child in children {
+        child.stop().await?;
     }
     server.stop().await?;
     session.close().await?;
     Ok((rate, (after - before) / JOBS as f64))
 }
 
-/// Until this many streams are open.
+/// Waits until this many streams are open.
 pub(super) async fn until_open(session: &Session, streams: usize) -> Result<()> {
     session.until(&format!("select count(*) >= {streams} from pitwheel.worker where dead_at is null")).await
 }
 
 pub(crate) async fn remote(url: &str) -> Result<Vec<Row>> {
     let mut transactions = Vec::new();
-    let [local, eight, twenty, crowd] = Turns::<4>::measure(async |index| {
+    let [local, eight, twenty, with_backlog] = Turns::<4>::measure(async |index| {
         let (rate, per_job) = match index {
             0 => {
                 let (pitwheel, session) = fresh(url).await?;
@@ -97,6 +97,6 @@ pub(crate) async fn remote(url: &str) -> Result<Vec<Row>> {
             .at_least(bar),
         Row::new("transactions per job, remote", transactions, "").at_most(0.05),
         beside("20 remote workers", &twenty),
-        beside("8 remote workers, 1,000,000 behind", &crowd),
+        beside("8 remote workers, 1,000,000 behind", &with_backlog),
     ])
 }

@@ -1,4 +1,4 @@
-//! What a fleet that has nothing to do costs the database.
+//! Statements of a node with many idle streams.
 
 use std::time::Duration;
 
@@ -11,20 +11,21 @@ use tonic::transport::Channel;
 
 use super::idle::statements;
 use super::remote::until_open;
+use crate::child_process::ChildProcess;
 use crate::engine::{fresh, kind};
-use crate::part::Part;
 use crate::report::Row;
 
 const STREAMS: usize = 1000;
-/// Few, since each takes a file of this process and of the server.
+/// Few, because each needs a file descriptor in this process and in the server.
 const CONNECTIONS: usize = 4;
-/// Streams are opened over this long, an interval of heartbeats: if all sent theirs at once, one statement would do.
+/// Streams are opened over this time, the interval of heartbeats. Otherwise all heartbeats would arrive at once and be written
+/// in one statement.
 const OPENED_OVER: Duration = Duration::from_secs(5);
 
-/// Statements a second of one node, with one idle stream and then with a thousand.
+/// Statements per second of one node, with one idle stream and then with a thousand.
 pub(crate) async fn streams(url: &str) -> Result<Vec<Row>> {
     let (_, session) = fresh(url).await?;
-    let (server, address) = Part::serve(url).await?;
+    let (server, address) = ChildProcess::serve(url).await?;
     let mut clients = Vec::new();
     for _ in 0..CONNECTIONS {
         clients.push(WorkerServiceClient::connect(address.clone()).await?);
@@ -51,7 +52,7 @@ pub(crate) async fn streams(url: &str) -> Result<Vec<Row>> {
     ])
 }
 
-/// A worker process in the server's eyes: a stream, and a heartbeat as often as the server says.
+/// Acts like an idle worker process: opens a stream and sends heartbeats at the server's interval.
 async fn idle_worker(mut client: WorkerServiceClient<Channel>, delay: Duration) -> Result<()> {
     tokio::time::sleep(delay).await;
     let request = v1::StreamJobsRequest {
@@ -62,19 +63,20 @@ async fn idle_worker(mut client: WorkerServiceClient<Channel>, delay: Duration) 
     };
     let mut messages = client.stream_jobs(request).await?.into_inner();
     let Some(Event::Welcome(welcome)) = messages.message().await?.and_then(|message| message.event) else {
-        bail!("no welcome");
+        bail!("the stream did not start with a welcome");
     };
-    let every: Duration = welcome.heartbeat_every.context("no interval for heartbeats")?.try_into()?;
-    let beats = async {
+    let every: Duration =
+        welcome.heartbeat_every.context("the welcome has no heartbeat interval")?.try_into()?;
+    let heartbeats = async {
         loop {
             let request = v1::HeartbeatRequest { worker_ids: vec![welcome.worker_id], ended: Vec::new() };
             let answer = client.heartbeat(request).await?.into_inner();
-            ensure!(answer.dead_worker_ids.is_empty(), "declared dead while alive");
+            ensure!(answer.dead_worker_ids.is_empty(), "the server declared a live worker dead");
             tokio::time::sleep(every).await;
         }
     };
     tokio::select! {
-        failed = beats => failed,
-        message = messages.message() => bail!("the idle stream ended, or brought a job: {message:?}"),
+        failed = heartbeats => failed,
+        message = messages.message() => bail!("the idle stream ended, or delivered a job: {message:?}"),
     }
 }

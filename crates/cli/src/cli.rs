@@ -1,25 +1,25 @@
-//! The command line: what can be said. What it does is in the file of each noun.
+//! The command line: commands, flags and help. `commands/` has what they do.
 
 use clap::{Command as Grammar, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::demo::DemoArgs;
-use crate::demo_worker::DemoWorkerArgs;
-use crate::dev::DevArgs;
-use crate::jobs::JobsCommand;
-use crate::kinds::KindsCommand;
-use crate::log::LogFormat;
-use crate::migrate::MigrateCommand;
-use crate::output::Output;
+use crate::commands::demo::DemoArgs;
+use crate::commands::demo::worker::DemoWorkerArgs;
+use crate::commands::dev::DevArgs;
+use crate::commands::jobs::JobsCommand;
+use crate::commands::kinds::KindsCommand;
+use crate::commands::migrate::MigrateCommand;
+use crate::commands::queues::QueuesCommand;
+use crate::commands::serve::ServeArgs;
+use crate::commands::tokens::TokensCommand;
+use crate::commands::workers::WorkersCommand;
+use crate::output::OutputFormat;
+use crate::output::log::LogFormat;
 use crate::page::PageArgs;
-use crate::queues::QueuesCommand;
-use crate::serve::ServeArgs;
-use crate::tokens::TokensCommand;
-use crate::workers::WorkersCommand;
 
 /// Turns the Postgres you already run into your work engine.
 ///
 /// Example, with nothing but Postgres installed:
-///   pitwheel dev                                      # a private database; leave it running
+///   pitwheel dev                                      # Postgres and a server; leave it running
 ///   pitwheel jobs enqueue greet '{"name":"Ada"}'      # in another terminal
 ///   pitwheel jobs list
 #[derive(Debug, Parser)]
@@ -31,15 +31,15 @@ use crate::workers::WorkersCommand;
     after_help = AFTER_HELP
 )]
 pub(crate) struct Cli {
-    /// The database, as postgres://user@host:5432/name [env: DATABASE_URL]
+    /// The database, as in postgres://user@host:5432/name [env: DATABASE_URL]
     #[arg(long, value_name = "URL", global = true, help_heading = "Global options")]
     pub(crate) database_url: Option<String>,
 
-    /// A table for people, or JSON for programs [env: PITWHEEL_OUTPUT] [default: table]
+    /// Output as a table or as JSON [env: PITWHEEL_OUTPUT] [default: table]
     #[arg(short, long, value_name = "FORMAT", value_enum, global = true, help_heading = "Global options")]
-    pub(crate) output: Option<Output>,
+    pub(crate) output: Option<OutputFormat>,
 
-    /// Logs on stderr: text, or a JSON object a line [env: PITWHEEL_LOG_FORMAT] [default: text]
+    /// Logs on stderr as text, or as one JSON object per line [env: PITWHEEL_LOG_FORMAT] [default: text]
     #[arg(long, value_name = "FORMAT", value_enum, global = true, help_heading = "Global options")]
     pub(crate) log_format: Option<LogFormat>,
 
@@ -48,37 +48,37 @@ pub(crate) struct Cli {
 }
 
 const AFTER_HELP: &str = "\
-Settings: a flag wins over the environment, and that over `pitwheel.toml` in the current folder or else \
-`pitwheel/config.toml` in your configuration folder (keys: database_url, output, log_format). When nothing names a \
-database, the one that `pitwheel dev` runs is used.
+Settings: flags override environment variables, and these override `pitwheel.toml` in the current folder or, if \
+there is none, `pitwheel/config.toml` in your configuration folder (keys: database_url, output, log_format). \
+Without a database in the settings, commands use the one that `pitwheel dev` runs.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, value or setting, 3 no such job, worker or token, 5 the schema must be \
-migrated.";
+Exit codes: 0 success, 1 failure, 2 wrong usage, value or setting, 3 no such job, worker or token, 5 the schema \
+must be migrated.";
 
 impl Cli {
-    /// What was said, or the help or the error that answers it; that ends the process.
+    /// The parsed command line. Help and usage errors are printed here and end the process.
     pub(crate) fn read() -> Cli {
-        let matches = teaching(Cli::command()).get_matches();
+        let matches = lead_with_examples(Cli::command()).get_matches();
         Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
 }
 
-/// Help that leads with what the command does and an example of it, and is the same for `-h` and `--help`.
-fn teaching(grammar: Grammar) -> Grammar {
+/// Help that starts with the purpose of the command and an example, and is the same for `-h` and `--help`.
+fn lead_with_examples(grammar: Grammar) -> Grammar {
     let lead = grammar.get_long_about().or(grammar.get_about()).cloned().unwrap_or_default();
     let grammar = grammar
         .before_help(lead)
         .long_about(None::<&'static str>)
         .help_template("{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}\n");
-    grammar.mut_subcommands(teaching)
+    grammar.mut_subcommands(lead_with_examples)
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a private Postgres for development, migrated and ready.
+    /// Run everything for development: a private Postgres, and a server for gRPC and HTTP.
     ///
-    /// It runs until Ctrl-C and keeps its data. When a database is named (DATABASE_URL), that one is
-    /// migrated instead and nothing is started.
+    /// It runs until Ctrl-C and keeps its data; other commands find its database without a setting.
+    /// If a database is set (DATABASE_URL), it migrates and serves that one and starts no Postgres.
     ///
     /// Example:
     ///   pitwheel dev
@@ -106,56 +106,56 @@ pub(crate) enum Command {
     #[command(subcommand, verbatim_doc_comment)]
     Queues(QueuesCommand),
 
-    /// List workers, and tell them to take nothing more, to end, or to go on.
+    /// List workers, stop giving them jobs, let them end, or give them jobs again.
     ///
     /// Example:
     ///   pitwheel workers list
     #[command(subcommand, verbatim_doc_comment)]
     Workers(WorkersCommand),
 
-    /// List kinds, and keep their payloads from those who may only look.
+    /// List kinds, and hide their payloads from viewers.
     ///
     /// Example:
     ///   pitwheel kinds list
     #[command(subcommand, verbatim_doc_comment)]
     Kinds(KindsCommand),
 
-    /// Make, list and revoke tokens: who may call `pitwheel serve` from other machines.
+    /// Create, list and revoke tokens, which callers of `pitwheel serve` on other machines need.
     ///
     /// Example:
     ///   pitwheel tokens create mailer --role worker
     #[command(subcommand, verbatim_doc_comment)]
     Tokens(TokensCommand),
 
-    /// List who changed what, newest first. It is kept for a year.
+    /// List who changed what, newest first. Entries are kept for a year.
     ///
     /// Example, the last twenty changes:
     ///   pitwheel audit --limit 20
     #[command(verbatim_doc_comment)]
     Audit(PageArgs),
 
-    /// Give jobs to workers in any language, over gRPC, and the rest over HTTP, on one address.
+    /// Serve gRPC for workers in any language, and the HTTP API, on one address.
     ///
-    /// Any number of these may run beside each other on one database; a worker may use any of them.
-    /// If other machines are to reach it, make a token first, and give it a certificate.
+    /// Any number of servers can run on one database, and a worker can use any of them. To serve
+    /// other machines, create a token first, and use a certificate.
     ///
-    /// Example, for this machine, and for others:
+    /// Example, for this machine only, and for other machines:
     ///   pitwheel serve
     ///   pitwheel tokens create me --role admin
     ///   pitwheel serve --listen 0.0.0.0:7475 --tls-cert server.pem --tls-key server.key
     #[command(verbatim_doc_comment)]
     Serve(ServeArgs),
 
-    /// See the engine survive: 10,000 jobs, two workers, one of them killed half-way.
+    /// Run 10,000 jobs with two workers, kill one of them half-way, and count the results.
     ///
-    /// It brings its own Postgres, or uses the database you name; it ends by itself, in some seconds.
+    /// It starts a Postgres of its own, or uses the database in the settings. It takes some seconds.
     ///
     /// Example:
     ///   pitwheel demo
     #[command(verbatim_doc_comment)]
     Demo(DemoArgs),
 
-    /// One worker process of the demo; it ends when its standard input does.
+    /// One worker process of the demo; it ends when its standard input closes.
     #[command(hide = true)]
     DemoWorker(DemoWorkerArgs),
 }
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_contradicts_itself_nowhere() {
-        teaching(Cli::command()).debug_assert();
+    fn the_command_line_is_consistent() {
+        lead_with_examples(Cli::command()).debug_assert();
     }
 }

@@ -1,4 +1,4 @@
-//! How a command ends: its exit code, and the one line that says why.
+//! The exit code of a command, and the line that explains a failure.
 
 use std::fmt;
 use std::io;
@@ -15,73 +15,73 @@ pub(crate) enum Code {
     SchemaBehind = 5,
 }
 
-/// An end other than success, by our own decision.
+/// A failure with an exit code of its own.
 #[derive(Debug)]
-pub(crate) struct Stop {
+pub(crate) struct CommandError {
     code: Code,
-    /// Empty when all has been said.
+    /// Empty when the reason has been printed already.
     message: String,
 }
 
-impl Stop {
-    pub(crate) fn failure(message: impl Into<String>) -> Stop {
-        Stop::with(Code::Failure, message)
+impl CommandError {
+    pub(crate) fn failure(message: impl Into<String>) -> CommandError {
+        CommandError::with(Code::Failure, message)
     }
 
-    pub(crate) fn usage(message: impl Into<String>) -> Stop {
-        Stop::with(Code::Usage, message)
+    pub(crate) fn usage(message: impl Into<String>) -> CommandError {
+        CommandError::with(Code::Usage, message)
     }
 
-    pub(crate) fn not_found(message: impl Into<String>) -> Stop {
-        Stop::with(Code::NotFound, message)
+    pub(crate) fn not_found(message: impl Into<String>) -> CommandError {
+        CommandError::with(Code::NotFound, message)
     }
 
-    /// Everything has been said; only the code is left to give.
-    pub(crate) fn silent(code: Code) -> Stop {
-        Stop::with(code, "")
+    /// A failure whose reason has been printed already.
+    pub(crate) fn silent(code: Code) -> CommandError {
+        CommandError::with(code, "")
     }
 
-    fn with(code: Code, message: impl Into<String>) -> Stop {
-        Stop { code, message: message.into() }
+    fn with(code: Code, message: impl Into<String>) -> CommandError {
+        CommandError { code, message: message.into() }
     }
 }
 
-impl fmt::Display for Stop {
+impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Stop {}
+impl std::error::Error for CommandError {}
 
-/// Says what went wrong, if anything did, and gives the exit code.
-pub(crate) fn code(ended: anyhow::Result<()>) -> ExitCode {
-    let Err(error) = ended else {
+/// Prints the error, if there is one, and returns the exit code.
+pub(crate) fn code(result: anyhow::Result<()>) -> ExitCode {
+    let Err(error) = result else {
         return ExitCode::SUCCESS;
     };
-    if reader_has_left(&error) {
+    if is_closed_pipe(&error) {
         return ExitCode::SUCCESS;
     }
     let message = format!("{error:#}");
     if !message.is_empty() {
-        output::say_error(&message);
+        output::print_error(&message);
     }
     ExitCode::from(code_of(&error) as u8)
 }
 
-/// `pitwheel jobs list | head` has what it wanted.
-fn reader_has_left(error: &anyhow::Error) -> bool {
+/// Whether the reader of stdout closed the pipe, as in `pitwheel jobs list | head`. That is a success.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref::<io::Error>(), Some(error) if error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 fn code_of(error: &anyhow::Error) -> Code {
-    if let Some(stop) = error.downcast_ref::<Stop>() {
-        return stop.code;
+    if let Some(error) = error.downcast_ref::<CommandError>() {
+        return error.code;
     }
     error.downcast_ref::<pitwheel::Error>().map_or(Code::Failure, engine_code)
 }
 
-/// What an error of the engine means to a script.
+/// The exit code for an error of the engine.
 pub(crate) fn engine_code(error: &pitwheel::Error) -> Code {
     use pitwheel::Error;
     match error {

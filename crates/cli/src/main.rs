@@ -1,44 +1,35 @@
-//! The `pitwheel` command: parse, wire, run.
+//! The `pitwheel` command: parses the command line and the settings, and runs one command.
 
-mod audit;
 mod cli;
+mod commands;
 mod database;
-mod demo;
-mod demo_worker;
-mod dev;
 mod exit;
-mod job_view;
-mod jobs;
-mod json;
-mod kinds;
-mod log;
-mod migrate;
 mod otlp;
 mod output;
 mod page;
-mod queues;
-mod serve;
+mod private_postgres;
+mod server;
 mod settings;
 mod signals;
-mod table;
+mod suggest;
 mod time;
-mod tokens;
-mod workers;
 
 use std::process::ExitCode;
 
 use crate::cli::{Cli, Command};
+use crate::commands::{audit, demo, dev, jobs, kinds, migrate, queues, serve, tokens, workers};
+use crate::output::log;
 use crate::settings::Settings;
 
 fn main() -> ExitCode {
     let cli = Cli::read();
-    let ended = tokio::runtime::Runtime::new().map_err(anyhow::Error::from).and_then(|runtime| {
-        let ended = runtime.block_on(run(cli));
-        // Not dropped: that would wait for a start of Postgres which somebody has just interrupted.
+    let result = tokio::runtime::Runtime::new().map_err(anyhow::Error::from).and_then(|runtime| {
+        let result = runtime.block_on(run(cli));
+        // Not dropped: that would wait for a start of Postgres that was just interrupted.
         runtime.shutdown_background();
-        ended
+        result
     });
-    exit::code(ended)
+    exit::code(result)
 }
 
 async fn run(cli: Cli) -> anyhow::Result<()> {
@@ -55,6 +46,6 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Audit(page) => audit::run(&page, &settings).await,
         Command::Serve(args) => serve::run(args, &settings).await,
         Command::Demo(args) => demo::run(args, &settings).await,
-        Command::DemoWorker(args) => demo_worker::run(args, &settings).await,
+        Command::DemoWorker(args) => demo::worker::run(args, &settings).await,
     }
 }

@@ -1,4 +1,4 @@
-//! Spans, sent to a collector.
+//! Sends spans to an OpenTelemetry collector.
 
 use anyhow::Context as _;
 use opentelemetry::global;
@@ -6,18 +6,21 @@ use opentelemetry_otlp::{SpanExporter, WithExportConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 
-use crate::exit::Stop;
+use crate::exit::CommandError;
 
-/// Sends the spans of this process to a collector until it is dropped; then what is left.
+/// Sends the spans of this process to a collector. When dropped, it sends the remaining ones.
 pub(crate) struct Otlp {
     provider: SdkTracerProvider,
 }
 
 impl Otlp {
-    /// Nothing is connected yet: a collector that is away costs spans, nothing else.
+    /// Does not connect yet. While the collector cannot be reached, spans are lost and nothing else happens.
     pub(crate) fn start(endpoint: &str) -> anyhow::Result<Otlp> {
         if !endpoint.starts_with("http://") && !endpoint.starts_with("https://") {
-            return Err(Stop::usage(format!("`{endpoint}` is no collector: give http://host:4317")).into());
+            return Err(CommandError::usage(format!(
+                "`{endpoint}` is not the URL of a collector: use http://host:4317"
+            ))
+            .into());
         }
         let exporter = SpanExporter::builder().with_tonic().with_endpoint(endpoint).build();
         let exporter = exporter.with_context(|| format!("cannot send spans to {endpoint}"))?;

@@ -1,16 +1,16 @@
-//! Long lists, a page at a time.
+//! Pages of long lists.
 
 use clap::Args;
 
-use crate::output::say;
+use crate::output::print_message;
 
-/// Which page of a list.
+/// The page of a list to show.
 #[derive(Debug, Args)]
 pub(crate) struct PageArgs {
-    /// Only ids below this one: the last id of the page before
+    /// Only ids below this one: use the last id of the previous page
     #[arg(long, value_name = "ID")]
     pub(crate) before: Option<i64>,
-    /// How many, at most 1000
+    /// The number of lines, at most 1000
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
 }
@@ -20,15 +20,15 @@ impl PageArgs {
         self.limit as usize
     }
 
-    /// Where the next page begins: a page that is not full is the last.
+    /// The `--before` of the next page; `None` after the last page, which is the first one that is not full.
     pub(crate) fn next(&self, ids: impl ExactSizeIterator<Item = i64>) -> Option<i64> {
         if ids.len() == self.limit() { ids.last() } else { None }
     }
 }
 
-/// Says how to see more of a list, if there may be more.
-pub(crate) fn say_next(next: Option<i64>) {
+/// Prints how to list the next page, if there may be one.
+pub(crate) fn print_next_page(next: Option<i64>) {
     if let Some(next) = next {
-        say(&format!("there may be more: add `--before {next}` for the next page"));
+        print_message(&format!("there may be more: add `--before {next}` for the next page"));
     }
 }

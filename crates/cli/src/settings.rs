@@ -1,4 +1,4 @@
-//! Where settings come from: a flag wins over the environment, that over a file.
+//! The settings of a call: flags override environment variables, and these override a file.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -9,32 +9,33 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use serde::Deserialize;
 
-use crate::exit::Stop;
-use crate::log::LogFormat;
-use crate::output::Output;
+use crate::exit::CommandError;
+use crate::output::OutputFormat;
+use crate::output::log::LogFormat;
 
-/// What holds for this call.
+/// The settings of this call.
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
+    /// `None` when no setting names a database.
     pub(crate) database: Option<Database>,
-    pub(crate) output: Output,
+    pub(crate) output: OutputFormat,
     pub(crate) log_format: LogFormat,
 }
 
-/// A database that somebody named.
+/// A database, and where its URL comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Database {
     pub(crate) url: String,
     pub(crate) origin: Origin,
 }
 
-/// Who named it.
+/// Where the URL of a database comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
     Flag,
     Environment,
     File(PathBuf),
-    /// Nobody: a `pitwheel dev` or `pitwheel demo` runs it right now.
+    /// No setting: `pitwheel dev` or `pitwheel demo` runs this database now.
     Running,
 }
 
@@ -49,22 +50,22 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The file, as written by people.
+/// The contents of a settings file.
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
     database_url: Option<String>,
-    output: Option<Output>,
+    output: Option<OutputFormat>,
     log_format: Option<LogFormat>,
 }
 
 impl Settings {
-    /// Settles what holds; a file that cannot be read or understood is an error even when a flag wins over it.
+    /// Combines flags, environment and file. An unreadable or invalid file is an error even if flags override all of it.
     pub(crate) fn load(
         url: Option<String>,
-        output: Option<Output>,
+        output: Option<OutputFormat>,
         log_format: Option<LogFormat>,
-    ) -> Result<Settings, Stop> {
+    ) -> Result<Settings, CommandError> {
         let (path, file) = read_file()?;
         let environment_url = variable("DATABASE_URL")?;
         let named = |url: Option<String>, origin| url.map(|url| Database { url, origin });
@@ -81,35 +82,37 @@ impl Settings {
     }
 
     pub(crate) fn json(&self) -> bool {
-        self.output == Output::Json
+        self.output == OutputFormat::Json
     }
 }
 
-/// A variable of the environment; an empty one is none.
-fn variable(name: &str) -> Result<Option<String>, Stop> {
+/// An environment variable; `None` when it is empty or not set.
+fn variable(name: &str) -> Result<Option<String>, CommandError> {
     let text = std::env::var_os(name).map(OsString::into_string).transpose();
-    let text = text.map_err(|_| Stop::usage(format!("{name} is not UTF-8: set it again")))?;
+    let text = text.map_err(|_| CommandError::usage(format!("{name} is not UTF-8: set it to valid text")))?;
     Ok(text.filter(|text| !text.is_empty()))
 }
 
-/// The same, where only some words will do.
-fn choice<T: ValueEnum>(name: &str) -> Result<Option<T>, Stop> {
+/// An environment variable that must be one of a few values.
+fn choice<T: ValueEnum>(name: &str) -> Result<Option<T>, CommandError> {
     let Some(word) = variable(name)? else { return Ok(None) };
     let chosen = T::from_str(&word, false).map_err(|_| {
         let values = T::value_variants().iter().filter_map(ValueEnum::to_possible_value);
         let words: Vec<String> = values.map(|value| value.get_name().to_owned()).collect();
-        Stop::usage(format!("{name} is `{word}`: it must be {}", words.join(" or ")))
+        CommandError::usage(format!("{name} is `{word}`: it must be {}", words.join(" or ")))
     })?;
     Ok(Some(chosen))
 }
 
-/// The first file that is there, and what it says.
-fn read_file() -> Result<(PathBuf, File), Stop> {
+/// The first settings file that exists, and its contents.
+fn read_file() -> Result<(PathBuf, File), CommandError> {
     for path in [Some(PathBuf::from("pitwheel.toml")), user_file()].into_iter().flatten() {
         match fs::read_to_string(&path) {
             Ok(text) => return parse(&path, &text).map(|file| (path, file)),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
-            Err(error) => return Err(Stop::usage(format!("`{}` cannot be read: {error}", path.display()))),
+            Err(error) => {
+                return Err(CommandError::usage(format!("`{}` cannot be read: {error}", path.display())));
+            }
         }
     }
     Ok(Default::default())
@@ -121,12 +124,12 @@ fn user_file() -> Option<PathBuf> {
     Some(configuration.join("pitwheel/config.toml"))
 }
 
-fn parse(path: &Path, text: &str) -> Result<File, Stop> {
+fn parse(path: &Path, text: &str) -> Result<File, CommandError> {
     toml::from_str(text).map_err(|error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
         let message = error.message().trim().replace('\n', ", ");
-        Stop::usage(format!("`{}`, line {line}: {message}", path.display()))
+        CommandError::usage(format!("`{}`, line {line}: {message}", path.display()))
     })
 }
 
@@ -140,10 +143,10 @@ mod tests {
     }
 
     #[test]
-    fn a_file_may_say_all_or_nothing() {
+    fn a_file_may_set_everything_or_nothing() {
         let full = File {
             database_url: Some("postgres://here/it".to_owned()),
-            output: Some(Output::Json),
+            output: Some(OutputFormat::Json),
             log_format: Some(LogFormat::Json),
         };
         let text = "database_url = \"postgres://here/it\"\noutput = \"json\"\nlog_format = \"json\"\n";
@@ -152,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_file_is_told_with_its_line() {
+    fn the_error_for_an_invalid_file_names_the_line() {
         let unknown = problem("output = \"json\"\n\ndatabase = \"x\"\n");
         assert!(unknown.starts_with("`pitwheel.toml`, line 3: unknown field `database`"), "{unknown}");
         let word = problem("\noutput = \"xml\"\n");

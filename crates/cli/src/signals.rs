@@ -1,10 +1,10 @@
-//! Being asked to stop: Ctrl-C, a service manager, a closed terminal.
+//! The signals that request a stop: from Ctrl-C, a service manager, or a closed terminal.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The signals that ask for an orderly end. Once this exists, they no longer end the process by themselves.
+/// SIGINT, SIGTERM and SIGHUP. Once this exists, they no longer end the process by themselves.
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -20,8 +20,8 @@ impl Signals {
         })
     }
 
-    /// Returns at the next one. Safe to cancel: none is missed.
-    pub(crate) async fn stop(&mut self) {
+    /// Waits for the next signal. Cancel-safe: no signal is missed.
+    pub(crate) async fn stop_requested(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}

@@ -1,4 +1,4 @@
-//! Times as people read and write them.
+//! Times and spans in arguments and tables.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,12 +8,7 @@ const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// A time as Postgres writes it in JSON, the way we write all others.
-pub(crate) fn iso_from(text: &str) -> Option<String> {
-    text.parse::<Timestamp>().ok().map(|time| time.to_string())
-}
-
-/// "3 m ago", "in 2 h": one unit, to the nearest, because that is how people say it.
+/// A time relative to now, in one rounded unit: "3 m ago", "in 2 h".
 pub(crate) fn relative(time: SystemTime, now: SystemTime) -> String {
     let (span, past) = match now.duration_since(time) {
         Ok(span) => (span, true),
@@ -38,20 +33,20 @@ fn rough(span: Duration) -> Option<String> {
     }
 }
 
-/// A length of time: `30s`, `10m`, `1h30m`, `2d`. A day has 24 hours.
+/// Parses a length of time: `30s`, `10m`, `1h30m`, `2d`. A day has 24 hours.
 pub(crate) fn parse_span(text: &str) -> Result<Duration, String> {
     let problem = || "give a number and a unit, as in 500ms, 30s, 10m, 2h or 1d".to_owned();
     let span: Span = text.parse().map_err(|_| problem())?;
     let length = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| problem())?;
-    Duration::try_from(length).map_err(|_| "it is below zero".to_owned())
+    Duration::try_from(length).map_err(|_| "it must not be negative".to_owned())
 }
 
-/// A moment, as RFC 3339 writes it.
-pub(crate) fn parse_moment(text: &str) -> Result<SystemTime, String> {
-    let moment: Timestamp = text.parse().map_err(|_| {
+/// Parses a point in time in RFC 3339.
+pub(crate) fn parse_time(text: &str) -> Result<SystemTime, String> {
+    let time: Timestamp = text.parse().map_err(|_| {
         "give date, time and offset, as in 2030-01-31T08:00:00Z or 2030-01-31T09:00:00+01:00".to_owned()
     })?;
-    Ok(moment.into())
+    Ok(time.into())
 }
 
 #[cfg(test)]
@@ -59,17 +54,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_told_as_people_say_it() {
+    fn relative_times_have_one_rounded_unit() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(10 * 365 * DAY);
         let past = |seconds| relative(now - Duration::from_secs(seconds), now);
         let future = |seconds| relative(now + Duration::from_secs(seconds), now);
 
-        let told = [past(0), past(59), past(60), past(3 * MINUTE + 5)];
-        assert_eq!(told, ["now", "59 s ago", "1 m ago", "3 m ago"]);
-        let told = [past(HOUR - 10), past(47 * HOUR), past(3 * DAY)];
-        assert_eq!(told, ["1 h ago", "47 h ago", "3 d ago"]);
-        let told = [future(5), future(2 * HOUR), future(400 * DAY)];
-        assert_eq!(told, ["in 5 s", "in 2 h", "in 400 d"]);
+        let shown = [past(0), past(59), past(60), past(3 * MINUTE + 5)];
+        assert_eq!(shown, ["now", "59 s ago", "1 m ago", "3 m ago"]);
+        let shown = [past(HOUR - 10), past(47 * HOUR), past(3 * DAY)];
+        assert_eq!(shown, ["1 h ago", "47 h ago", "3 d ago"]);
+        let shown = [future(5), future(2 * HOUR), future(400 * DAY)];
+        assert_eq!(shown, ["in 5 s", "in 2 h", "in 400 d"]);
         assert_eq!(relative(now + Duration::from_millis(599_998), now), "in 10 m");
     }
 
@@ -85,17 +80,10 @@ mod tests {
     }
 
     #[test]
-    fn moments_name_their_offset() {
-        assert_eq!(parse_moment("1970-01-01T01:00:00+01:00"), Ok(SystemTime::UNIX_EPOCH));
+    fn times_need_an_offset() {
+        assert_eq!(parse_time("1970-01-01T01:00:00+01:00"), Ok(SystemTime::UNIX_EPOCH));
         for wrong in ["", "tomorrow", "2030-01-31", "2030-01-31T08:00:00"] {
-            assert!(parse_moment(wrong).is_err(), "{wrong}");
+            assert!(parse_time(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn the_times_of_postgres_become_utc() {
-        let utc = iso_from("2030-01-31T09:00:00.5+01:00");
-        assert_eq!(utc.as_deref(), Some("2030-01-31T08:00:00.5Z"));
-        assert_eq!(iso_from("yesterday"), None);
     }
 }

@@ -1,112 +1,112 @@
-//! What can keep a private Postgres from starting or stopping, and what to do about it.
+//! Why a private Postgres did not start or stop, and what to do about it.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a private Postgres did not start, stop or come back.
+/// Why a private Postgres did not start or stop.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No usable Postgres is installed; `seen` tells of those that are too old.
+    /// No Postgres 15 or newer is installed.
     #[error(
         "no Postgres 15 or newer found{}: install one (Debian and Ubuntu: `apt-get install postgresql`; \
          Fedora: `dnf install postgresql-server`; macOS: `brew install postgresql`)",
         seen.as_ref().map(|seen| format!(" (only {seen})")).unwrap_or_default()
     )]
     NotFound {
-        /// The newest one that is too old, as in "14 in `/usr/lib/postgresql/14/bin`".
+        /// The newest installed one, if all are too old, as in "14 in `/usr/lib/postgresql/14/bin`".
         seen: Option<String>,
     },
 
-    /// The folder's data needs a Postgres that is not installed.
+    /// The data in the folder need a major version of Postgres that is not installed.
     #[error(
-        "the data in `{dir}` was made by Postgres {major}, which is not installed: install Postgres {major}, \
-         or remove the folder to start afresh"
+        "the data in `{dir}` were created by Postgres {major}, which is not installed: install Postgres {major}, \
+         or remove the folder to start with an empty database"
     )]
     OtherMajor {
-        /// The folder.
+        /// The server's folder.
         dir: PathBuf,
-        /// The major version that made its data.
+        /// The major version that created the data.
         major: u32,
     },
 
-    /// We are root, and there is nobody to run Postgres as.
+    /// This process runs as root, and there is no `postgres` user to run Postgres as.
     #[error(
         "Postgres does not run as root and there is no `postgres` user to run it as: \
-         create one (`useradd --system postgres`) or run as a plain user"
+         create one (`useradd --system postgres`) or run as a user other than root"
     )]
     NoPostgresUser,
 
-    /// We are root, and the `postgres` user cannot enter the folder.
+    /// This process runs as root, and the `postgres` user cannot enter the folder.
     #[error(
-        "the `postgres` user, whom root runs Postgres as, cannot reach `{dir}`: \
-         choose a folder outside private homes, such as `/var/lib/pitwheel/dev`"
+        "root runs Postgres as the user `postgres`, which cannot enter `{dir}`: \
+         choose a folder that it can enter, such as `/var/lib/pitwheel/dev`"
     )]
     Unreachable {
-        /// The folder.
+        /// The server's folder.
         dir: PathBuf,
     },
 
-    /// Another live process owns the folder; `url` is where its server answers, once it is ready.
+    /// Another running process owns the folder.
     #[error("{}", owned(dir, url.as_deref()))]
     Owned {
-        /// The folder.
+        /// The server's folder.
         dir: PathBuf,
-        /// The other process's server; `None` while it is starting or stopping.
+        /// The URL of that process's server; `None` while it is starting or stopping.
         url: Option<String>,
     },
 
-    /// A temporary server would remove what was there before it.
-    #[error("`{dir}` is not empty, and a temporary server removes its folder: name a new folder")]
+    /// The folder of a temporary server has files in it, which would be removed with it.
+    #[error("`{dir}` is not empty, and a temporary server removes its folder: choose a new folder")]
     NotEmpty {
-        /// The folder.
+        /// The server's folder.
         dir: PathBuf,
     },
 
     /// Postgres or `initdb` ended, or was not ready in time.
     #[error("{what}; the end of its log:\n{tail}")]
     Failed {
-        /// Which of them, and how.
+        /// Which program failed, and how.
         what: String,
         /// The last lines it logged.
         tail: String,
     },
 
-    /// The port this server must come back on, or every port tried, was taken.
-    #[error("port {port} on 127.0.0.1 is taken by another program: stop that program and try again")]
+    /// The port that the server must use again, or every port that was tried, is in use.
+    #[error("port {port} on 127.0.0.1 is used by another program: stop that program and try again")]
     PortTaken {
-        /// The port.
+        /// The port in use; of several, the last one tried.
         port: u16,
     },
 
-    /// The server runs and answers, but refused what we asked of it.
+    /// The server runs, but refused a statement.
     #[error("Postgres on port {port} refused `{statement}`: {message}")]
     Refused {
-        /// Its port.
+        /// The server's port on 127.0.0.1.
         port: u16,
-        /// What was asked.
+        /// The statement.
         statement: String,
-        /// What it said.
+        /// The server's error message.
         message: String,
     },
 
-    /// Postgres still runs after a fast and an immediate stop.
-    #[error("the Postgres in `{dir}` does not stop: end process {pid} by hand")]
+    /// Postgres still runs after a fast and an immediate shutdown.
+    #[error("the Postgres in `{dir}` does not stop: end process {pid} yourself")]
     StillRunning {
-        /// The folder.
+        /// The server's folder.
         dir: PathBuf,
-        /// The postmaster.
+        /// The process id of the postmaster.
         pid: u32,
     },
 
-    /// The operating system refused.
+    /// A call to the operating system failed.
     #[error("cannot {what} `{path}`: {source}")]
     Io {
-        /// What was tried, as in "create".
+        /// The operation, as in "create".
         what: &'static str,
-        /// On what.
+        /// The file, folder or program.
         path: PathBuf,
-        /// Why not.
+        /// The error of the operating system.
         source: io::Error,
     },
 }

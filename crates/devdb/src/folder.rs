@@ -1,12 +1,12 @@
-//! The server's folder, held by one live process at a time.
+//! The server's folder, locked by one process at a time.
 //!
 //! ```text
-//! lock            held with flock by the owner; the server's URL while it answers
-//! port            the port of the last start, tried first at the next
-//! data/           Postgres's own; there only once initdb has finished
-//! data.new-…/     an initdb under way, or what is left of one that was killed
+//! lock            locked with flock by the owner; contains the server's URL while the server accepts connections
+//! port            the port of the last start, which the next start tries first
+//! data/           the data folder of Postgres; it exists only once initdb has finished
+//! data.new-…/     an initdb in progress, or the remains of one that was killed
 //! socket/         the Unix socket
-//! postgres.log    what initdb and Postgres say
+//! postgres.log    the output of initdb and Postgres
 //! ```
 
 use std::fs::{self, File, TryLockError};
@@ -19,16 +19,16 @@ use crate::account::Account;
 use crate::error::Error;
 use crate::options::{Options, random};
 
-/// How long to wait for the lock: [`running`] of another process holds it for an instant.
+/// How long to wait for the lock. [`running`] in another process holds it for an instant.
 const LOCK_PATIENCE: Duration = Duration::from_millis(300);
 
-/// The longest path of a Unix socket that every system takes (Linux 107 bytes, macOS 103).
+/// The longest path of a Unix socket that every system accepts (Linux 107 bytes, macOS 103).
 const LONGEST_SOCKET_PATH: usize = 103;
 
-/// What begins the name of a folder that `initdb` is not done with.
+/// The name of a folder starts with this until `initdb` has finished in it.
 const UNFINISHED: &str = "data.new-";
 
-/// A folder whose lock we hold.
+/// A folder that this process has locked.
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
@@ -36,18 +36,18 @@ pub(crate) struct Folder {
     temporary: bool,
 }
 
-/// The URL of the server that a live process runs from `dir`; `None` when nobody does, or it is not ready.
+/// The URL of the server that a process runs from `dir`; `None` when there is none, or it is not ready.
 pub fn running(dir: impl AsRef<Path>) -> Option<String> {
     let mut lock = File::open(dir.as_ref().join("lock")).ok()?;
     match lock.try_lock_shared() {
-        // Nobody holds it: what it says is what a killed owner left behind.
+        // Not locked: its text is what a killed owner left behind.
         Ok(()) => None,
         Err(_) => url_in(&mut lock),
     }
 }
 
 impl Folder {
-    /// Makes the folder if need be and takes its lock, or says who holds it.
+    /// Creates the folder if it is missing, and locks it. [`Error::Owned`] when another process has locked it.
     pub(crate) fn take(options: &Options, account: &Account) -> Result<Folder, Error> {
         let dir = &options.dir;
         account.create_folders(dir)?;
@@ -57,16 +57,16 @@ impl Folder {
             return Err(Error::NotEmpty { dir: path });
         }
         if empty {
-            account.open(&path)?;
+            account.set_mode(&path)?;
         }
         let lock = take_lock(&path)?;
         let folder = Folder { path, lock, temporary: options.temporary };
         if options.temporary {
-            // The supervisor, which runs as this account, removes it when we are killed.
+            // The supervisor, which runs as this account, removes it when this process is killed.
             account.own(&folder.path)?;
         }
         account.create_private(&folder.socket())?;
-        if account.is_root() && !account.reaches(&folder.socket())? {
+        if account.is_other_user() && !account.reaches(&folder.socket())? {
             return Err(Error::Unreachable { dir: folder.path.clone() });
         }
         Ok(folder)
@@ -84,12 +84,12 @@ impl Folder {
         self.path.join("postgres.log")
     }
 
-    /// What the supervisor removes when we are gone.
+    /// The folder that the supervisor removes after this process has ended; `None` when the data are kept.
     pub(crate) fn removed_with_owner(&self) -> Option<&Path> {
         self.temporary.then_some(self.path.as_path())
     }
 
-    /// The folder for the Unix socket; `None` when its path is too long, or would need quotes in the setting.
+    /// The folder for the Unix socket; `None` when its path is too long, or would need quoting in the setting.
     pub(crate) fn usable_socket(&self) -> Option<String> {
         let socket = self.socket().to_str()?.to_owned();
         let longest = socket.len() + "/.s.PGSQL.65535".len();
@@ -101,10 +101,11 @@ impl Folder {
         self.path.join("socket")
     }
 
-    /// Removes the socket of a killed server, whose lock file names a process that may be another by now.
+    /// Removes the socket of a killed server. The lock file of the socket names a process id that another process may have by
+    /// now.
     pub(crate) fn clear_socket(&self) {
         for entry in fs::read_dir(self.socket()).into_iter().flatten().flatten() {
-            // If one stays, Postgres says so in its log, and that goes into the error.
+            // If a file stays, Postgres logs that, and the log is part of the error.
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -114,12 +115,12 @@ impl Folder {
         major_of(&self.path).is_some()
     }
 
-    /// An empty folder for `initdb`, after what killed ones left is gone. Each has its own name: the
-    /// `initdb` of a killed owner may still be writing to its own.
+    /// Creates an empty folder for `initdb`, and removes the remains of killed ones. Each has a name of its own, because the
+    /// `initdb` of a killed owner may still be writing.
     pub(crate) fn unfinished_data(&self, account: &Account) -> Result<PathBuf, Error> {
         for entry in fs::read_dir(&self.path).map_err(Error::io("read", &self.path))?.flatten() {
             if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
-                // What cannot be removed now harms nobody; the next start tries again.
+                // Remains that cannot be removed now do no harm; the next start tries again.
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
@@ -128,7 +129,7 @@ impl Folder {
         Ok(unfinished)
     }
 
-    /// `initdb` has finished in `unfinished`: from now on that is the data.
+    /// Renames `unfinished`, where `initdb` has finished, to `data`.
     pub(crate) fn finish_data(&self, unfinished: &Path) -> Result<(), Error> {
         fs::rename(unfinished, self.data()).map_err(Error::io("rename", unfinished))?;
         let folder = File::open(&self.path).map_err(Error::io("open", &self.path))?;
@@ -145,7 +146,7 @@ impl Folder {
         fs::write(&path, format!("{port}\n")).map_err(Error::io("write", &path))
     }
 
-    /// Tells other processes where the server answers, or that it does not.
+    /// Writes the server's URL into the lock file, for [`running`] in other processes; `None`: the server is not ready.
     pub(crate) fn announce(&mut self, url: Option<&str>) -> Result<(), Error> {
         let text = url.map(|url| format!("{url}\n")).unwrap_or_default();
         let written = self
@@ -164,12 +165,12 @@ impl Drop for Folder {
         } else {
             let _ = self.announce(None);
         }
-        // By hand: a child that another thread is just spawning shares the lock until it has exec'd.
+        // Explicitly: a child that another thread is spawning shares the lock until its exec.
         let _ = self.lock.unlock();
     }
 }
 
-/// The major version of the Postgres that made the data in `dir`; `None` when there are none.
+/// The major version of the Postgres that created the data in `dir`; `None` when there are no data.
 pub(crate) fn major_of(dir: &Path) -> Option<u32> {
     fs::read_to_string(dir.join("data/PG_VERSION")).ok()?.trim().parse().ok()
 }
@@ -200,7 +201,7 @@ fn take_lock(dir: &Path) -> Result<File, Error> {
     Ok(lock)
 }
 
-/// The URL that the owner wrote into its lock, if it is all there.
+/// The URL that the owner wrote into its lock file; `None` while it is not complete.
 fn url_in(lock: &mut File) -> Option<String> {
     let mut text = String::new();
     lock.rewind().ok()?;

@@ -1,8 +1,7 @@
-//! A private Postgres for dev mode and tests: its own folder, its own port, stopped with its owner.
+//! A private Postgres for dev mode and tests. It has its own folder and port, and stops with the process that owns it.
 //!
-//! The server listens on 127.0.0.1 alone and trusts whoever reaches it: every user of the machine can
-//! log in as its superuser. Keep nothing in it that they may not read. Everything else is as in
-//! production: `fsync` is on, and a crash is a real crash.
+//! The server listens on 127.0.0.1 only and needs no password: every user of the machine can log in as its superuser. Store
+//! nothing in it that they must not read. Everything else is as in production: `fsync` is on, and a crash is a real crash.
 //!
 //! ```
 //! # fn main() -> Result<(), pitwheel_devdb::Error> {
@@ -12,7 +11,7 @@
 //! # }
 //! ```
 //!
-//! All calls block: async callers wrap them in `spawn_blocking`.
+//! All calls block. Async callers wrap them in `spawn_blocking`.
 
 #![warn(missing_docs)]
 

@@ -4,15 +4,15 @@ use std::net::{Ipv4Addr, TcpListener};
 
 use crate::options::random;
 
-/// Below the range that Linux and macOS give to outgoing connections: one of those on our port while we
-/// are down would keep us from coming back on it.
+/// Below the range that Linux and macOS use for outgoing connections. Such a connection could take the port while the server
+/// is down, and the server could not use it again.
 const FIRST: u16 = 15_500;
 const COUNT: u16 = 10_000;
 
-/// How many ports to look at; if all are taken, something else is wrong with this machine.
+/// How many ports to try. If all of them are in use, something else is wrong with this machine.
 const TRIES: u16 = 200;
 
-/// A port that is free now. It may be taken before Postgres has it: the caller tries again then.
+/// A port that is free now. Another program may take it before Postgres does; the caller then tries again.
 pub(crate) fn pick() -> u16 {
     let start = (random() % u64::from(COUNT)) as u16;
     let mut candidates = (0..TRIES).map(|step| FIRST + (start + step) % COUNT);

@@ -1,4 +1,4 @@
-//! The postmaster that a data folder says it has: ready, left by a killed owner, or long dead.
+//! The postmaster that `postmaster.pid` of a data folder names: ready, left by a killed owner, or dead.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,34 +11,34 @@ use crate::error::Error;
 use crate::programs::Programs;
 use crate::supervisor::POLL;
 
-/// How long `pg_ctl` waits for a fast, then for an immediate stop.
+/// How long `pg_ctl` waits for a fast shutdown, and then for an immediate one.
 const STOP_SECONDS: &str = "30";
 
-/// How long after creating its pid file a postmaster has surely written to it.
+/// A postmaster has written its process id at most this long after it created the file.
 const WRITTEN_BY_THEN: Duration = Duration::from_secs(2);
 
-/// How long backends may outlive a killed postmaster; they notice when they next wait for something.
+/// How long backends may run after their postmaster was killed. They notice it at their next wait.
 const BACKENDS_LIMIT: Duration = Duration::from_secs(20);
 
-/// What `postmaster.pid` says. Postgres writes it line by line while it starts.
+/// The text of `postmaster.pid`. Postgres writes it line by line while it starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PidFile {
     text: String,
 }
 
 impl PidFile {
-    /// `None` when there is none.
+    /// `None` when there is no such file.
     pub(crate) fn read(data: &Path) -> Option<PidFile> {
         fs::read_to_string(path(data)).ok().map(|text| PidFile { text })
     }
 
-    /// Whether it tells of a server that takes connections on `port`.
+    /// Whether it describes a server that accepts connections on `port`.
     pub(crate) fn is_ready(&self, port: u16) -> bool {
         self.line(3) == Some(port.to_string().as_str()) && self.line(7) == Some("ready")
     }
 
     fn pid(&self) -> Option<u32> {
-        // A negative number is a single-user session's.
+        // The number is negative for a server in single-user mode.
         self.line(0)?.parse::<i64>().ok().and_then(|pid| u32::try_from(pid.abs()).ok())
     }
 
@@ -47,8 +47,8 @@ impl PidFile {
     }
 }
 
-/// Stops the postmaster of `data` if one runs: that of an owner who was killed together with its supervisor.
-/// Then sees to it that `postmaster.pid` does not keep the next one from starting.
+/// Stops the postmaster of `data` if one runs: its owner and its supervisor were killed together. Then makes sure that
+/// `postmaster.pid` does not keep the next one from starting.
 pub(crate) fn clear(data: &Path, programs: &Programs, account: &Account) -> Result<(), Error> {
     let Some(file) = PidFile::read(data) else {
         return Ok(());
@@ -62,23 +62,23 @@ pub(crate) fn clear(data: &Path, programs: &Programs, account: &Account) -> Resu
         }
         let mut stop = account.command(programs.path("pg_ctl"));
         stop.args(["stop", "-w", "-t", STOP_SECONDS, "-m", mode, "-D"]).arg(data);
-        // Whether it worked is read from the process itself: it may have ended before `pg_ctl` looked.
+        // The result is ignored: the process may end before `pg_ctl` looks for it. The next check decides.
         let _ = stop.stdout(Stdio::null()).stderr(Stdio::null()).status();
     }
     if is_postmaster(pid, data) {
         return Err(Error::StillRunning { dir: data.to_owned(), pid });
     }
     if is_alive(pid) {
-        // The number is another program's by now, or that of a dead process whose parent took no note: Postgres
-        // could take either for a postmaster. Otherwise the file stays: from it Postgres learns of backends
-        // that outlive a killed postmaster, which without it is for us to do.
+        // The process id now belongs to another program, or to a zombie: Postgres could mistake either for a postmaster, so the
+        // file is removed. Postgres reads from it whether backends of a killed postmaster still run; without it, that is
+        // checked here.
         wait_for_backends(data)?;
         return remove(data);
     }
     Ok(())
 }
 
-/// Waits until no process of Postgres works in `data`. Where there is no `/proc`, that cannot be known.
+/// Waits until no Postgres process runs in `data`. Without `/proc` this cannot be known, and it does not wait.
 fn wait_for_backends(data: &Path) -> Result<(), Error> {
     let deadline = Instant::now() + BACKENDS_LIMIT;
     while let Some(pid) = process_in(data) {
@@ -90,22 +90,22 @@ fn wait_for_backends(data: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// A process of Postgres that works in `data`.
+/// The id of a Postgres process whose working folder is `data`.
 fn process_in(data: &Path) -> Option<u32> {
     let entries = fs::read_dir("/proc").ok()?.flatten();
     let mut pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.find(|pid| {
         let is_postgres =
             fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "postgres");
-        is_postgres && works_in(*pid, data)
+        is_postgres && runs_in(*pid, data)
     })
 }
 
-fn works_in(pid: u32, data: &Path) -> bool {
+fn runs_in(pid: u32, data: &Path) -> bool {
     fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|folder| folder == data)
 }
 
-/// Removes a pid file without a pid, unless it is so new that a postmaster may be writing it right now.
+/// Removes a pid file without a process id, unless it is so new that a postmaster may still be writing it.
 fn remove_if_old(data: &Path) -> Result<(), Error> {
     let written = fs::metadata(path(data)).and_then(|file| file.modified());
     let old = written.is_ok_and(|written| written.elapsed().is_ok_and(|age| age > WRITTEN_BY_THEN));
@@ -125,11 +125,11 @@ fn path(data: &Path) -> PathBuf {
     data.join("postmaster.pid")
 }
 
-/// Whether process `pid` is the postmaster of `data`. A number alone proves nothing: it may be another's by now.
+/// Whether process `pid` is the postmaster of `data`. The id alone is no proof: another process may have it by now.
 fn is_postmaster(pid: u32, data: &Path) -> bool {
     if has_proc() {
-        // A postmaster works in its data folder.
-        return works_in(pid, data);
+        // The data folder is the working folder of a postmaster.
+        return runs_in(pid, data);
     }
     arguments_of(pid).is_some_and(|arguments| arguments.contains(&*data.to_string_lossy()))
 }
@@ -142,7 +142,7 @@ fn has_proc() -> bool {
     Path::new("/proc/self/cwd").exists()
 }
 
-/// The command line of process `pid`, where there is no `/proc` to look into.
+/// The command line of process `pid`, for systems without `/proc`.
 fn arguments_of(pid: u32) -> Option<String> {
     let ps = Command::new("ps").args(["-o", "args=", "-p", &pid.to_string()]).output().ok()?;
     let arguments = String::from_utf8_lossy(&ps.stdout).trim().to_owned();

@@ -1,4 +1,4 @@
-//! Finds an installed Postgres, wherever the package put it.
+//! Finds an installed Postgres, on the PATH or where packages install it.
 
 use std::cmp::Reverse;
 use std::fs;
@@ -7,10 +7,10 @@ use std::process::Command;
 
 use crate::error::Error;
 
-/// The oldest major version that we run on.
+/// The oldest supported major version.
 const OLDEST_MAJOR: u32 = 15;
 
-/// Where packages put Postgres outside the PATH: the folder, how its children begin, and what follows.
+/// Where packages install Postgres outside the PATH: a folder, the prefix of its subfolders, and the folder in each of them.
 const KNOWN: [(&str, &str, &str); 6] = [
     ("/usr/lib/postgresql", "", "bin"),
     ("/usr/lib64/pgsql", "postgresql-", "bin"),
@@ -28,12 +28,12 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// The first on the PATH, else the newest where packages put them.
+    /// The first on the PATH, or else the newest where packages install them.
     pub fn find() -> Result<Programs, Error> {
         Programs::find_in(&folders())
     }
 
-    /// The first in `folders`, in their order.
+    /// The first in `folders`, in the given order.
     pub fn find_in(folders: &[PathBuf]) -> Result<Programs, Error> {
         let mut too_old: Option<Programs> = None;
         for programs in folders.iter().filter_map(|folder| Programs::in_folder(folder)) {
@@ -48,10 +48,10 @@ impl Programs {
         Err(Error::NotFound { seen })
     }
 
-    /// Those that made the data in `dir`: Postgres does not open the data of another major version.
+    /// The programs of major version `major`, which created the data in `dir`: Postgres cannot open the data of another one.
     pub(crate) fn for_data(dir: &Path, major: u32) -> Result<Programs, Error> {
         let folders = folders();
-        // With none at all, say so rather than ask for one version.
+        // If no Postgres is installed at all, that is the error, rather than a missing version.
         Programs::find_in(&folders)?;
         folders
             .iter()
@@ -60,17 +60,17 @@ impl Programs {
             .ok_or_else(|| Error::OtherMajor { dir: dir.to_owned(), major })
     }
 
-    /// The folder they are in.
+    /// The folder that contains them.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Their major version.
+    /// The major version of Postgres.
     pub fn major(&self) -> u32 {
         self.major
     }
 
-    /// The path of one of them.
+    /// The path of one program, as in `path("psql")`.
     pub fn path(&self, program: &str) -> PathBuf {
         self.folder.join(program)
     }
@@ -83,7 +83,7 @@ impl Programs {
         if !has_all(folder) {
             return None;
         }
-        // Links on the PATH are often to some of the programs; where they point, all are together.
+        // The PATH often has links to some of the programs only. The folder they point to has all of them.
         let real = fs::canonicalize(folder.join("postgres")).ok()?;
         let folder = real.parent().filter(|real| has_all(real)).unwrap_or(folder);
         let version = Command::new(folder.join("postgres")).arg("-V").output().ok()?;
@@ -92,7 +92,7 @@ impl Programs {
     }
 }
 
-/// The folders of the PATH, then the known ones, newest version first.
+/// The folders of the PATH, then the known folders, the newest version first.
 fn folders() -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> =

@@ -19,24 +19,24 @@ use crate::supervisor::{POLL, Supervisor};
 const USER: &str = "postgres";
 const DATABASE: &str = "pitwheel";
 
-/// How long a start may take: recovery after a crash replays what was written since the last checkpoint.
+/// How long a start may take. After a crash, recovery replays everything since the last checkpoint.
 const START_LIMIT: Duration = Duration::from_secs(120);
 
-/// How long `initdb` may take; a second or two, unless the machine is very busy.
+/// How long `initdb` may take. It takes a second or two, unless the machine is very busy.
 const INITDB_LIMIT: Duration = Duration::from_secs(300);
 
-/// How long to wait between starts that met something that passes: a taken port, a server about to end.
+/// How long to wait before the next start after a temporary failure: a port in use, a server that is about to end.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// How many starts to try. Over 20 s in all: backends of a killed postmaster can take some to end.
+/// How many starts to try, over 20 s in all: the backends of a killed postmaster may take some seconds to end.
 const START_TRIES: usize = 100;
 
-/// A running private Postgres, stopped when dropped, and by its supervisor when this process is killed.
+/// A running private Postgres. It is stopped when this is dropped, and by its supervisor when this process is killed.
 ///
-/// The database `pitwheel` is there and the user is the superuser `postgres`, without a password.
+/// It has the database `pitwheel` and the superuser `postgres`, who needs no password.
 #[derive(Debug)]
 pub struct Server {
-    // Before the folder: it must have ended when the folder goes.
+    // Dropped before the folder: Postgres must have ended when the folder is removed.
     supervisor: Option<Supervisor>,
     folder: Folder,
     account: Account,
@@ -45,26 +45,26 @@ pub struct Server {
     port: u16,
 }
 
-/// How one try to start ended, if not in an error.
+/// The result of one attempt to start.
 enum Started {
     Ready,
     PortTaken,
-    /// Another postmaster, or the backends of one, has not let go of the data yet.
+    /// Another postmaster, or backends of one, still use the data.
     DataInUse(Error),
 }
 
-/// Why Postgres ended at its start, when another try may fare better.
+/// A temporary failure of a start: the next one may succeed.
 #[derive(Debug, PartialEq, Eq)]
-enum Passing {
+enum TemporaryFailure {
     PortTaken,
     DataInUse,
 }
 
 impl Server {
-    /// Starts a server and waits until it answers.
+    /// Starts a server and waits until it accepts connections.
     ///
-    /// [`Error::Owned`] names the URL of the server that another live process runs from the same folder. What
-    /// a killed owner left behind is put right: a server that still runs, a stale pid file, half an `initdb`.
+    /// Cleans up after an owner that was killed: a server that still runs, a stale pid file, an unfinished `initdb`.
+    /// [`Error::Owned`] when another process runs a server from the same folder.
     pub fn start(options: Options) -> Result<Server, Error> {
         let programs = match major_of(&options.dir) {
             Some(major) => Programs::for_data(&options.dir, major)?,
@@ -81,7 +81,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Where it answers: `postgres://postgres@127.0.0.1:…/pitwheel`.
+    /// The URL of its database: `postgres://postgres@127.0.0.1:…/pitwheel`.
     pub fn url(&self) -> String {
         format!("postgres://{USER}@127.0.0.1:{}/{DATABASE}", self.port)
     }
@@ -91,33 +91,33 @@ impl Server {
         self.port
     }
 
-    /// Its folder.
+    /// Its folder, as an absolute path.
     pub fn dir(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The Postgres it runs; `programs().path("psql")` opens a session by hand.
+    /// The installed Postgres that it runs: `programs().path("psql")` is the matching `psql`.
     pub fn programs(&self) -> &Programs {
         &self.programs
     }
 
-    /// Stops it as an operator would: open transactions roll back, a checkpoint is written.
+    /// Stops it with a fast shutdown: open transactions are rolled back, a checkpoint is written.
     ///
-    /// Dropping it does the same, but cannot tell of [`Error::StillRunning`].
+    /// Dropping it does the same, but cannot return [`Error::StillRunning`].
     pub fn stop(mut self) -> Result<(), Error> {
         self.end(false)
     }
 
-    /// Crashes it, like a power cut for everything but the disk: no checkpoint, recovery at the next start.
+    /// Crashes it with an immediate shutdown: no checkpoint is written, and the next start begins with recovery.
     ///
-    /// Nothing happens to a server that is down already.
+    /// Does nothing when the server is not running.
     pub fn crash(&mut self) -> Result<(), Error> {
         self.end(true)
     }
 
-    /// Starts it again after [`Server::crash`], or after it died by itself: the same data, port and URL.
+    /// Starts it again after [`Server::crash`], or after it ended by itself, with the same data, port and URL.
     ///
-    /// Nothing happens to a server that runs.
+    /// Does nothing when the server is running.
     pub fn start_again(&mut self) -> Result<(), Error> {
         if self.supervisor.as_mut().is_some_and(|supervisor| supervisor.ended().is_none()) {
             return Ok(());
@@ -127,18 +127,19 @@ impl Server {
     }
 
     fn end(&mut self, crash: bool) -> Result<(), Error> {
-        // First, so that nobody is sent to a server that is going away; but no reason not to stop it.
+        // First, so that no other process is given the URL of a server that stops. If it fails, the server is stopped all the
+        // same.
         let announced = self.folder.announce(None);
         match self.supervisor.take() {
             Some(supervisor) if crash => supervisor.crash(),
             supervisor => drop(supervisor),
         }
-        // Only when somebody killed the supervisor is there anything left to stop.
+        // Postgres still runs only if the supervisor was killed.
         postmaster::clear(&self.folder.data(), &self.programs, &self.account)?;
         announced
     }
 
-    /// Runs `initdb` beside `data` and renames: a killed one must not be taken for a finished one.
+    /// Runs `initdb` in a folder beside `data` and renames that: an `initdb` that was killed must not look finished.
     fn create_data(&self, temporary: bool) -> Result<(), Error> {
         let unfinished = self.folder.unfinished_data(&self.account)?;
         let mut command: Vec<OsString> = vec![self.programs.path("initdb").into()];
@@ -146,7 +147,7 @@ impl Server {
             ["--auth=trust", "--encoding=UTF8", "--locale=C", "--username", USER].map(OsString::from),
         );
         if temporary {
-            // A power cut takes the whole folder with it.
+            // The data need not survive a power failure.
             command.push("--no-sync".into());
         }
         command.extend(["--pgdata".into(), unfinished.clone().into_os_string()]);
@@ -161,7 +162,7 @@ impl Server {
         }
     }
 
-    /// Starts Postgres on `fixed`, or on the last port if it is free, or on any.
+    /// Starts Postgres on port `fixed`; if `None`, on the port of the last start if it is free, or else on any free port.
     fn launch(&mut self, fixed: Option<u16>) -> Result<(), Error> {
         let mut wanted = fixed.or_else(|| self.folder.last_port());
         let mut tries = 0;
@@ -185,11 +186,11 @@ impl Server {
         }
     }
 
-    /// One try to start on `port`.
+    /// Tries once to start on `port`.
     fn try_port(&mut self, port: u16) -> Result<Started, Error> {
         let deadline = Instant::now() + START_LIMIT;
         let data = self.folder.data();
-        // A killed postmaster's file says `ready` until the new one writes its own.
+        // The file of a killed postmaster contains `ready` until the new one writes its own.
         let stale = PidFile::read(&data);
         let (log, file) = Log::open(&self.folder.log())?;
         let removed = self.folder.removed_with_owner();
@@ -197,15 +198,15 @@ impl Server {
         loop {
             if let Some(status) = postgres.ended() {
                 let error = log.failure(format!("Postgres ended with {status}"));
-                return match passing_cause(&log.text()) {
-                    Some(Passing::PortTaken) => Ok(Started::PortTaken),
-                    Some(Passing::DataInUse) => Ok(Started::DataInUse(error)),
+                return match temporary_failure(&log.text()) {
+                    Some(TemporaryFailure::PortTaken) => Ok(Started::PortTaken),
+                    Some(TemporaryFailure::DataInUse) => Ok(Started::DataInUse(error)),
                     None => Err(error),
                 };
             }
             let file = PidFile::read(&data);
             let ready = file != stale && file.is_some_and(|file| file.is_ready(port));
-            if ready && has_database(port)? {
+            if ready && ensure_database(port)? {
                 self.supervisor = Some(postgres);
                 return Ok(Started::Ready);
             }
@@ -226,7 +227,7 @@ impl Server {
         for (name, value) in &self.settings {
             set(name, value);
         }
-        // Last, and so the ones that hold.
+        // Last: of two settings with the same name the later one counts.
         set("listen_addresses", "127.0.0.1");
         set("port", &port.to_string());
         set("unix_socket_directories", &self.folder.usable_socket().unwrap_or_default());
@@ -240,27 +241,27 @@ impl Drop for Server {
     }
 }
 
-/// What Postgres said before it ended, if another try may fare better.
-fn passing_cause(log: &str) -> Option<Passing> {
-    let says = |text: &str| log.contains(text);
-    if says("could not create any TCP/IP sockets") && says("Address already in use") {
-        return Some(Passing::PortTaken);
+/// Finds a temporary failure in what Postgres logged before it ended.
+fn temporary_failure(log: &str) -> Option<TemporaryFailure> {
+    let has = |text: &str| log.contains(text);
+    if has("could not create any TCP/IP sockets") && has("Address already in use") {
+        return Some(TemporaryFailure::PortTaken);
     }
-    // The server of an owner who was killed as it started, or the backends of a killed postmaster.
-    let in_use = says("lock file \"postmaster.pid\" already exists")
-        || says("pre-existing shared memory block")
-        || says("lock file \"postmaster.pid\" is empty");
-    in_use.then_some(Passing::DataInUse)
+    // The server of an owner that was killed during the start, or backends of a killed postmaster.
+    let in_use = has("lock file \"postmaster.pid\" already exists")
+        || has("pre-existing shared memory block")
+        || has("lock file \"postmaster.pid\" is empty");
+    in_use.then_some(TemporaryFailure::DataInUse)
 }
 
-/// Sees to it that the database is there; false when the server does not answer yet.
-fn has_database(port: u16) -> Result<bool, Error> {
+/// Creates the database if it is missing; false when the server is not ready yet.
+fn ensure_database(port: u16) -> Result<bool, Error> {
     let statement = format!("create database {DATABASE}");
-    let asked = match session::ask(port, USER, DATABASE, None) {
-        Err(Refusal::NoDatabase) => session::ask(port, USER, "template1", Some(&statement)),
-        asked => asked,
+    let result = match session::execute(port, USER, DATABASE, None) {
+        Err(Refusal::NoDatabase) => session::execute(port, USER, "template1", Some(&statement)),
+        result => result,
     };
-    match asked {
+    match result {
         Ok(()) | Err(Refusal::Duplicate) => Ok(true),
         Err(Refusal::NotYet) => Ok(false),
         Err(Refusal::NoDatabase) => Err(refused(port, statement, "there is no `template1`".to_owned())),
@@ -274,17 +275,17 @@ fn refused(port: u16, statement: String, message: String) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::{Passing, passing_cause};
+    use super::{TemporaryFailure, temporary_failure};
 
     #[test]
-    fn only_what_passes_is_tried_again() {
+    fn only_temporary_failures_are_tried_again() {
         let taken = "LOG:  could not bind IPv4 address \"127.0.0.1\": Address already in use\n\
                      FATAL:  could not create any TCP/IP sockets\n";
         let in_use = "FATAL:  lock file \"postmaster.pid\" already exists\n";
         let wrong = "FATAL:  unrecognized configuration parameter \"colour\"\n";
 
-        assert_eq!(passing_cause(taken), Some(Passing::PortTaken));
-        assert_eq!(passing_cause(in_use), Some(Passing::DataInUse));
-        assert_eq!(passing_cause(wrong), None);
+        assert_eq!(temporary_failure(taken), Some(TemporaryFailure::PortTaken));
+        assert_eq!(temporary_failure(in_use), Some(TemporaryFailure::DataInUse));
+        assert_eq!(temporary_failure(wrong), None);
     }
 }

@@ -1,38 +1,39 @@
-//! Just enough of the Postgres protocol to see that a server answers and to create a database in it, so that
-//! this crate brings no driver along.
+//! The part of the Postgres protocol that is needed to log in and to run one statement.
+//!
+//! Written by hand so that this crate, which every test depends on, needs no driver and no async runtime.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// How long to wait for one answer; the longest is that of `create database`, which copies files.
-const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+/// How long to wait for a response. The slowest is that of `create database`, which copies files.
+const RESPONSE_LIMIT: Duration = Duration::from_secs(30);
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
-/// The longest message we take; errors and notices are far shorter.
+/// The longest accepted message. Errors and notices are far shorter.
 const LARGEST_MESSAGE: usize = 1024 * 1024;
 
-/// How many messages we take for one answer. A start sends some twenty.
+/// The most messages of one response. A login has about twenty.
 const MOST_MESSAGES: usize = 1000;
 
-/// Protocol 3.0, which every supported Postgres speaks.
+/// Protocol 3.0, which every supported Postgres implements.
 const PROTOCOL: i32 = 3 << 16;
 
-/// Why there was no answer.
+/// Why a login or a statement failed.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// Not reached, or not ready: try again.
+    /// The server cannot be reached, or is not ready: try again.
     NotYet,
-    /// There is no such database.
+    /// The database does not exist.
     NoDatabase,
-    /// It exists already.
+    /// The database exists already.
     Duplicate,
-    /// Anything else, in the server's words.
+    /// Any other error, with the server's message.
     Other(String),
 }
 
 /// Logs in to `database` and, if given, runs one `statement` there.
-pub(crate) fn ask(port: u16, user: &str, database: &str, statement: Option<&str>) -> Result<(), Refusal> {
+pub(crate) fn execute(port: u16, user: &str, database: &str, statement: Option<&str>) -> Result<(), Refusal> {
     let mut server = connect(port).map_err(|_| Refusal::NotYet)?;
     let mut startup = PROTOCOL.to_be_bytes().to_vec();
     for text in ["user", user, "database", database, ""] {
@@ -40,22 +41,22 @@ pub(crate) fn ask(port: u16, user: &str, database: &str, statement: Option<&str>
         startup.push(0);
     }
     send(&mut server, None, &startup).map_err(|_| Refusal::NotYet)?;
-    answer(&mut server)?;
+    read_response(&mut server)?;
     if let Some(statement) = statement {
         let mut query = statement.as_bytes().to_vec();
         query.push(0);
         send(&mut server, Some(b'Q'), &query).map_err(|_| Refusal::NotYet)?;
-        answer(&mut server)?;
+        read_response(&mut server)?;
     }
-    // A server that goes away now has answered all the same.
+    // An error is ignored: the statement has succeeded.
     let _ = send(&mut server, Some(b'X'), &[]);
     Ok(())
 }
 
 fn connect(port: u16) -> io::Result<TcpStream> {
     let server = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), CONNECT_LIMIT)?;
-    server.set_read_timeout(Some(ANSWER_LIMIT))?;
-    server.set_write_timeout(Some(ANSWER_LIMIT))?;
+    server.set_read_timeout(Some(RESPONSE_LIMIT))?;
+    server.set_write_timeout(Some(RESPONSE_LIMIT))?;
     Ok(server)
 }
 
@@ -68,17 +69,19 @@ fn send(server: &mut TcpStream, kind: Option<u8>, body: &[u8]) -> io::Result<()>
 }
 
 /// Reads until the server is ready for the next statement.
-fn answer(server: &mut TcpStream) -> Result<(), Refusal> {
+fn read_response(server: &mut TcpStream) -> Result<(), Refusal> {
     let mut refusal = None;
     for _ in 0..MOST_MESSAGES {
-        // An error at login is the last message, so that its end is no failure of its own.
+        // After an error at login the server closes the connection: the error counts, not the closed connection.
         let Ok((kind, body)) = receive(server) else {
             return Err(refusal.unwrap_or(Refusal::NotYet));
         };
         match kind {
             b'Z' => return refusal.map_or(Ok(()), Err),
             b'E' => refusal = Some(refusal_in(&body)),
-            b'R' if body != [0; 4] => return Err(Refusal::Other("it asks for a password".to_owned())),
+            b'R' if body != [0; 4] => {
+                return Err(Refusal::Other("the server requires a password".to_owned()));
+            }
             _ => {}
         }
     }
@@ -99,7 +102,7 @@ fn receive(server: &mut TcpStream) -> io::Result<(u8, Vec<u8>)> {
     Ok((kind[0], body))
 }
 
-/// What an error message means to us: its fields are a letter and a text each, C the code and M the words.
+/// Reads an error message. Each of its fields is a letter and a text: C is the code, M the message.
 fn refusal_in(body: &[u8]) -> Refusal {
     let field = |letter: u8| {
         let mut fields = body.split(|byte| *byte == 0);
@@ -119,7 +122,7 @@ mod tests {
     use super::{Refusal, refusal_in};
 
     #[test]
-    fn a_refusal_is_told_by_its_code() {
+    fn the_code_of_an_error_decides() {
         let body = |code: &str| format!("SFATAL\0VFATAL\0C{code}\0Mno such thing\0\0").into_bytes();
 
         assert!(matches!(refusal_in(&body("57P03")), Refusal::NotYet));

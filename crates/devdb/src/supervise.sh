@@ -1,11 +1,11 @@
-# Runs a command until it ends or its owner does. Standard input is a pipe that only the owner holds the other
-# end of, so that its end is seen even when the owner is killed.
+# Runs a command until it ends or its owner ends. Standard input is a pipe whose other end only the owner has open: it
+# closes even when the owner is killed.
 #
-#   $1           the folder to remove once the owner has ended, or nothing
-#   $2 and on    the command
+#   $1            the folder to remove after the owner has ended, or an empty string
+#   $2 and after  the command
 #
-# A line on the pipe crashes the command (SIGQUIT: Postgres drops everything). The end of the pipe stops it
-# (SIGINT: Postgres rolls back and writes a checkpoint).
+# A line on the pipe ends the command with SIGQUIT (immediate shutdown: Postgres writes no checkpoint). When the pipe
+# closes, the command is ended with SIGINT (fast shutdown: Postgres rolls back and writes a checkpoint).
 folder=$1
 shift
 exec 3<&0
@@ -20,8 +20,8 @@ command=$!
         owner_ended=9
     fi
     trap 'exit "$owner_ended"' TERM
-    # Again and again: a command that has only just been started ignores its first signals. In the end with
-    # force. The loop is left when the command has ended, by the TERM below.
+    # Repeated, because a command that was just started ignores its first signals; after 30 s with SIGQUIT. The TERM below
+    # ends the loop when the command has ended.
     tries=0
     while [ "$tries" -lt 60 ] && kill -s "$signal" "$command"; do
         sleep 1 &

@@ -55,7 +55,7 @@ fn the_actor_is_the_user_or_unknown() -> Result {
 fn the_log_is_read_a_page_at_a_time() -> Result {
     let db = Db::migrated()?;
     let empty = db.run(&["audit"])?.with_code(0)?;
-    assert_eq!((empty.out.as_str(), empty.err.as_str()), ("", "nobody has changed anything yet\n"));
+    assert_eq!((empty.out.as_str(), empty.err.as_str()), ("", "no changes yet\n"));
     assert_eq!(db.json(&["audit"])?, json!([]));
     for queue in ["a", "b", "c"] {
         db.run(&["queues", "pause", queue])?.with_code(0)?;

@@ -102,7 +102,7 @@ fn a_change_without_ids_or_a_complete_filter_is_refused() -> Result {
     let db = Db::migrated()?;
     let id = db.enqueue(&["greet"])?.to_string();
     let wrong: [(&[&str], &str); 9] = [
-        (&["retry"], "give the ids of jobs, or a filter as `--queue mail --state dead`"),
+        (&["retry"], "give the ids of jobs, or a filter, as in `--queue mail --state dead`"),
         (&["delete", &id, "--state", "waiting"], "give ids or a filter, not both"),
         (&["delete", &id, "--queue", "default"], "give ids or a filter, not both"),
         (&["cancel", "--queue", "default"], "a filter must name a state"),
@@ -133,7 +133,7 @@ fn a_filter_without_matches_is_reported_and_is_no_failure() -> Result {
     let db = Db::migrated()?;
     db.enqueue(&["greet"])?;
     let none = db.run(&["jobs", "retry", "--state", "dead"])?.with_code(0)?;
-    assert!(none.err.starts_with("no job is like that"), "{none:#?}");
+    assert!(none.err.starts_with("no jobs match"), "{none:#?}");
     assert_eq!(db.json(&["jobs", "delete", "--state", "waiting", "--queue", "other"])?, json!([]));
     Ok(())
 }

@@ -13,7 +13,7 @@ fn the_demo_loses_nothing_and_works_the_second_time() -> Result {
     let (folder, dir) = (ScratchFolder::create()?, ScratchFolder::missing());
     let dir = dir.path().to_str().ok_or("the path is not UTF-8")?.to_owned();
     let first = Output::of(&mut pitwheel(folder.path(), &["demo", "--dir", &dir]))?.with_code(0)?;
-    for words in ["10,000 jobs in ", "jobs/s", "10,000 of 10,000 stand in the history as done"] {
+    for words in ["10,000 jobs in ", "jobs/s", "10,000 of 10,000 are in the history as done"] {
         assert!(first.out.contains(words), "no {words:?}: {first:#?}");
     }
     assert!(first.out.contains(&format!("dev --dir {dir}")), "{first:#?}");

@@ -36,7 +36,7 @@ fn a_pause_of_all_outlasts_the_resume_of_one_and_this_is_printed() -> Result {
     let one = db.run(&["queues", "resume", "default"])?.with_code(0)?;
     assert!(one.err.contains("pitwheel queues resume --all"), "{one:#?}");
     let all = db.run(&["queues", "resume", "--all"])?.with_code(0)?;
-    assert!(all.err.contains("still paused by themselves: other"), "{all:#?}");
+    assert!(all.err.contains("still paused individually: other"), "{all:#?}");
     assert_eq!(db.json(&["queues", "list"])?[0]["paused_at"], json!(null));
     Ok(())
 }

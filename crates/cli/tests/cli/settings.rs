@@ -114,7 +114,7 @@ fn an_unreachable_database_is_reported_with_its_source_and_without_its_password(
 
 #[test]
 fn without_a_database_one_sentence_tells_what_to_do() -> Result {
-    let dev = pitwheel_devdb::default_dir()?;
+    let dev = pitwheel_devdb::default_dir();
     if [dev.clone(), dev.with_file_name("demo")].iter().any(|dir| pitwheel_devdb::running(dir).is_some()) {
         // The user who runs the tests also runs a dev database, and that one would be used.
         return Ok(());

@@ -54,7 +54,7 @@ fn a_revoked_token_is_not_listed_and_its_name_is_free() -> Result {
     let revoked = db.run(&["tokens", "revoke", "ci"])?.with_code(0)?;
     assert!(revoked.err.contains("`ci` is revoked"), "{revoked:#?}");
     let again = db.run(&["tokens", "revoke", "ci"])?.with_code(3)?;
-    again.assert_error("token `ci` is not there: `pitwheel tokens list` shows which are");
+    again.assert_error("there is no token `ci`: see `pitwheel tokens list`");
     let none = db.run(&["tokens", "list"])?.with_code(0)?;
     assert_eq!(none.out, "");
     assert!(none.err.contains("pitwheel tokens create"), "{none:#?}");

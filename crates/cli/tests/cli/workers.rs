@@ -57,7 +57,7 @@ fn a_worker_can_be_quieted_resumed_and_drained() -> Result {
 
     assert_eq!(db.json(&["workers", "drain", &id])?, json!([{ "id": worker["id"], "outcome": "draining" }]));
     let again = db.run(&["workers", "resume", &id])?.with_code(3)?;
-    again.assert_error(&format!("worker {id} does not live, or drains already"));
+    again.assert_error(&format!("worker {id} is not running, or is already draining"));
     runtime.block_on(running.ended())?;
     assert_eq!(listed(&db, &[])?, [] as [Value; 0]);
     assert_eq!(listed(&db, &["--dead"])?[0]["state"], json!("dead"));
@@ -78,7 +78,7 @@ fn missing_workers_are_reported_and_the_others_receive_the_command() -> Result {
     assert_eq!(listed(&db, &["--limit", "1", "--before", &ids[0]])?[0]["id"].to_string(), ids[1]);
 
     let drained = db.run(&["workers", "drain", "99999", &ids[0], &ids[1], "-o", "json"])?.with_code(3)?;
-    drained.assert_error("worker 99999 does not live");
+    drained.assert_error("worker 99999 is not running");
     let outcomes: Vec<Value> = drained.json()?.as_array().ok_or("no list")?.clone();
     let outcomes: Vec<&Value> = outcomes.iter().map(|outcome| &outcome["outcome"]).collect();
     assert_eq!(outcomes, ["not_found", "draining", "draining"]);

@@ -1,12 +1,12 @@
-//! How far the demo is: a bar where a person looks, a line now and then elsewhere.
+//! The progress of the demo: a bar on a terminal, some lines elsewhere.
 
 use std::io::IsTerminal;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 
-use crate::output::{say, thousands};
+use crate::output::print_message;
 
-/// Lines where there is no terminal.
+/// How many lines to print without a terminal.
 const LINES: u64 = 10;
 
 pub(super) struct Progress {
@@ -28,22 +28,22 @@ impl Progress {
     pub(super) fn reached(&mut self, done: u64) {
         if let Some(bar) = &self.bar {
             let rate = done as f64 / bar.elapsed().as_secs_f64().max(0.1);
-            bar.set_message(format!("{} jobs/s", thousands(rate as u64)));
+            bar.set_message(format!("{} jobs/s", HumanCount(rate as u64)));
             bar.set_position(done);
             return;
         }
         let lines = done * LINES / self.total.max(1);
         if lines > self.lines {
             self.lines = lines;
-            say(&format!("{} of {}", thousands(done), thousands(self.total)));
+            print_message(&format!("{} of {}", HumanCount(done), HumanCount(self.total)));
         }
     }
 
-    /// Says something without tearing the bar.
-    pub(super) fn say(&self, text: &str) {
+    /// Prints a message above the bar.
+    pub(super) fn print_message(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| say(text)),
-            None => say(text),
+            Some(bar) => bar.suspend(|| print_message(text)),
+            None => print_message(text),
         }
     }
 

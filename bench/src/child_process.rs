@@ -1,4 +1,4 @@
-//! Processes of their own, for the cases that need them: each works until its standard input ends.
+//! Child processes, for the cases that need them. Each runs until its standard input closes.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -15,46 +15,46 @@ use crate::engine::{Running, handling};
 /// Slots of one remote worker.
 const SLOTS: usize = 500;
 
-/// A process that ends when it is dropped, or asked to.
-pub(crate) struct Part {
+/// A child process. It is killed when this is dropped.
+pub(crate) struct ChildProcess {
     child: Child,
 }
 
-impl Part {
-    /// A child of this program, in one of the roles of [`run`].
-    pub(crate) fn start(role: &str, url: &str) -> Result<Part> {
+impl ChildProcess {
+    /// Starts this program as a child, in one of the roles of [`run`].
+    pub(crate) fn start(role: &str, url: &str) -> Result<ChildProcess> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args([role, url]);
-        Part::spawn(command)
+        ChildProcess::spawn(command)
     }
 
-    pub(crate) fn spawn(mut command: Command) -> Result<Part> {
+    pub(crate) fn spawn(mut command: Command) -> Result<ChildProcess> {
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
-        Ok(Part { child })
+        Ok(ChildProcess { child })
     }
 
-    /// A server on this database, and its address.
-    pub(crate) async fn serve(url: &str) -> Result<(Part, String)> {
-        let mut server = Part::start("serve-process", url)?;
-        let out = server.child.stdout.as_mut().context("the server's output is not ours")?;
+    /// Starts a server on the database at `url`, and returns its URL.
+    pub(crate) async fn serve(url: &str) -> Result<(ChildProcess, String)> {
+        let mut server = ChildProcess::start("serve-process", url)?;
+        let out = server.child.stdout.as_mut().context("the output of the server is not piped")?;
         let mut line = String::new();
         BufReader::new(out).read_line(&mut line).await?;
         Ok((server, line.trim().to_owned()))
     }
 
     pub(crate) fn pid(&self) -> Result<u32> {
-        self.child.id().context("the process is gone")
+        self.child.id().context("the process has ended")
     }
 
     pub(crate) async fn stop(mut self) -> Result<()> {
         drop(self.child.stdin.take());
         let status = self.child.wait().await?;
-        ensure!(status.success(), "a process of the case failed: {status}");
+        ensure!(status.success(), "a child process failed: {status}");
         Ok(())
     }
 }
 
-/// The other side: what a child of this program does.
+/// Runs this program as a child process.
 pub(crate) async fn run(role: &str, url: &str) -> Result<()> {
     let ended = async {
         let _ = tokio::io::stdin().read_to_end(&mut Vec::new()).await;
@@ -74,7 +74,7 @@ pub(crate) async fn run(role: &str, url: &str) -> Result<()> {
             let worker = Worker::remote(url).queue("default", SLOTS);
             handling(worker, &Arc::new(AtomicU64::new(0))).run(ended).await?;
         }
-        _ => bail!("no part `{role}`"),
+        _ => bail!("unknown role `{role}`"),
     }
     Ok(())
 }

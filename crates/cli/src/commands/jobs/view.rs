@@ -1,37 +1,19 @@
-//! A job as a line, as a page, and as JSON.
+//! Jobs as a table, and one job as a page.
 
 use std::fmt::Write;
 use std::time::SystemTime;
 
-use comfy_table::Color;
+use anstyle::AnsiColor;
 use pitwheel::{JobDetail, JobSummary, State};
-use pitwheel_server::views::{self, JobInFull};
+use pitwheel_server::views;
 use serde_json::Value;
 
-use crate::json::pretty;
-use crate::output::{stdout_coloured, visible};
-use crate::table::{Column, render};
-use crate::time::{iso_from, parse_moment, relative};
+use crate::output::json::pretty;
+use crate::output::table::{Column, render};
+use crate::output::visible;
+use crate::time::{parse_time, relative};
 
-/// All about one job, in JSON.
-pub(crate) fn in_full(job: JobDetail) -> JobInFull {
-    let mut job = JobInFull::new(job, false);
-    in_utc(&mut job.errors);
-    job
-}
-
-/// Postgres writes the times of errors in the zone of whoever wrote them.
-fn in_utc(errors: &mut Value) {
-    for error in errors.as_array_mut().into_iter().flatten() {
-        if let Some(at) = error.get_mut("at")
-            && let Some(utc) = at.as_str().and_then(iso_from)
-        {
-            *at = Value::String(utc);
-        }
-    }
-}
-
-/// Jobs, a line each.
+/// A table of jobs.
 pub(crate) fn table(jobs: &[JobSummary], now: SystemTime) -> String {
     let columns = vec![
         Column::new("ID", jobs, |job| job.id.to_string()).numeric(),
@@ -49,20 +31,20 @@ pub(crate) fn table(jobs: &[JobSummary], now: SystemTime) -> String {
         Column::new("WHEN", jobs, |job| when(job, now)),
         Column::new("PROGRESS", jobs, progress).cut().optional(),
     ];
-    render(columns, stdout_coloured())
+    render(columns)
 }
 
-fn colour(state: &str) -> Option<Color> {
+fn colour(state: &str) -> Option<AnsiColor> {
     match state {
-        "running" => Some(Color::Cyan),
-        "done" => Some(Color::Green),
-        "dead" => Some(Color::Red),
-        "cancelled" => Some(Color::Yellow),
+        "running" => Some(AnsiColor::Cyan),
+        "done" => Some(AnsiColor::Green),
+        "dead" => Some(AnsiColor::Red),
+        "cancelled" => Some(AnsiColor::Yellow),
         _ => None,
     }
 }
 
-/// The time that matters most in the job's state.
+/// The most relevant time for the state of the job.
 fn when(job: &JobSummary, now: SystemTime) -> String {
     match (job.state, job.claimed_at, job.finished_at) {
         (State::Waiting, ..) => format!("due {}", relative(job.run_at, now)),
@@ -78,12 +60,12 @@ fn progress(job: &JobSummary) -> String {
     words.join(" ")
 }
 
-/// One job, a page for people.
+/// One job with all its fields.
 pub(crate) fn page(job: &JobDetail, now: SystemTime) -> String {
     let summary = &job.summary;
     let time = |time: SystemTime| format!("{}  ({})", views::time(time), relative(time, now));
     let attempts = format!("{} of {}", summary.attempt, summary.max_attempts);
-    let crashes = format!("{}, its worker died under it", job.crashes);
+    let crashes = format!("{}: its worker died while it ran", job.crashes);
     let progress = Some(progress(summary)).filter(|words| !words.is_empty());
     let lines = [
         ("job", Some(summary.id.to_string())),
@@ -132,7 +114,7 @@ fn failures(text: &mut String, errors: &Value, now: SystemTime) {
     }
     for error in errors {
         let word = |name: &str| visible(error[name].as_str().unwrap_or("?"));
-        let at = error["at"].as_str().and_then(|at| parse_moment(at).ok());
+        let at = error["at"].as_str().and_then(|at| parse_time(at).ok());
         let at = at.map_or_else(|| word("at"), |at| format!("{}  ({})", views::time(at), relative(at, now)));
         let (attempt, cause, worker) = (error["attempt"].to_string(), word("cause"), word("worker"));
         push(text, format_args!("  {attempt:>3}  {cause:<8} {at}  on {worker}\n"));
@@ -142,29 +124,23 @@ fn failures(text: &mut String, errors: &Value, now: SystemTime) {
     }
 }
 
-/// What one would do next, if anything can be done.
+/// The command that one may want next; `None` for a job that is done.
 pub(crate) fn hint(job: &JobSummary) -> Option<String> {
-    let (verb, aim) = match job.state {
-        State::Dead | State::Cancelled => ("retry", "lets it live again"),
+    let (command, effect) = match job.state {
+        State::Dead | State::Cancelled => ("retry", "runs it again"),
         State::Waiting | State::Running => ("cancel", "cancels it"),
         _ => return None,
     };
-    Some(format!("`pitwheel jobs {verb} {}` {aim}", job.id))
+    Some(format!("`pitwheel jobs {command} {}` {effect}", job.id))
 }
 
-/// The state, in its colour where there is any.
+/// The state in its colour.
 fn painted(state: State) -> String {
-    let code = match colour(state.as_str()).filter(|_| stdout_coloured()) {
-        Some(Color::Cyan) => 36,
-        Some(Color::Green) => 32,
-        Some(Color::Red) => 31,
-        Some(Color::Yellow) => 33,
-        _ => return state.as_str().to_owned(),
-    };
-    format!("\u{1b}[{code}m{}\u{1b}[0m", state.as_str())
+    let style = colour(state.as_str()).map(AnsiColor::on_default).unwrap_or_default();
+    format!("{style}{}{style:#}", state.as_str())
 }
 
-/// A string takes whatever is written to it.
+/// Appends to a string, which cannot fail.
 fn push(text: &mut String, line: std::fmt::Arguments<'_>) {
     let _ = text.write_fmt(line);
 }

@@ -1,4 +1,4 @@
-//! `pitwheel tokens`: who may come in from other machines, and what for.
+//! `pitwheel tokens`: creates, lists and revokes tokens.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,64 +10,64 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::database;
-use crate::exit::Stop;
-use crate::output::{print, print_json, say, stdout_coloured};
+use crate::exit::CommandError;
+use crate::output::table::{Column, render};
+use crate::output::{print, print_json, print_message};
 use crate::settings::Settings;
-use crate::table::{Column, render};
 use crate::time::{parse_span, relative};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokensCommand {
-    /// Make a token and print its secret, this once: it is kept nowhere.
+    /// Create a token and print its secret. The secret is not stored and never shown again.
     ///
-    /// Roles: a viewer sees jobs, queues and workers, an operator changes them, too, and an admin may
-    /// do everything; a worker runs jobs and enqueues, a producer enqueues.
+    /// Roles: viewers see jobs, queues and workers; operators can change them; admins can do
+    /// everything; workers run and enqueue jobs; producers enqueue jobs.
     ///
-    /// Example, for a worker, and for a pipeline whose token ends by itself:
+    /// Example, for a worker, and for a CI pipeline with a token that expires:
     ///   pitwheel tokens create mailer --role worker > mailer.token
     ///   pitwheel tokens create ci --role producer --expires 30d
     #[command(verbatim_doc_comment)]
     Create(CreateArgs),
 
-    /// List the tokens that were not revoked, without their secrets.
+    /// List the tokens that are not revoked, without their secrets.
     ///
     /// Example:
     ///   pitwheel tokens list
     #[command(verbatim_doc_comment)]
     List,
 
-    /// Revoke a token: within two seconds every server refuses it and ends its streams.
+    /// Revoke a token. Within two seconds every server refuses it and ends its streams.
     ///
     /// Example:
     ///   pitwheel tokens revoke ci
     #[command(verbatim_doc_comment)]
     Revoke {
-        /// The token
+        /// The name of the token
         name: String,
     },
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct CreateArgs {
-    /// What you will know it by, also in the audit log
+    /// The name of the token, also shown in the audit log
     name: String,
-    /// What it is good for
+    /// What the token permits
     #[arg(long, value_parser = PossibleValuesParser::new(Role::ALL.map(Role::as_str)).try_map(|word| word.parse::<Role>()))]
     role: Role,
-    /// How long it is good, as 12h or 30d [default: until it is revoked]
+    /// When it expires, as in 12h or 30d from now [default: never]
     #[arg(long, value_name = "SPAN", value_parser = parse_lifetime)]
     expires: Option<Duration>,
 }
 
-/// A token that nobody could use is a mistake.
+/// Parses the lifetime of a token, which must not be zero.
 fn parse_lifetime(text: &str) -> Result<Duration, String> {
     let span = parse_span(text)?;
-    if span.is_zero() { Err("it is zero".to_owned()) } else { Ok(span) }
+    if span.is_zero() { Err("it must not be zero".to_owned()) } else { Ok(span) }
 }
 
-/// A token that was made.
+/// A new token with its secret.
 #[derive(Debug, Serialize)]
-struct Made {
+struct CreatedToken {
     #[serde(flatten)]
     token: TokenLine,
     secret: String,
@@ -89,11 +89,11 @@ async fn create(args: &CreateArgs, settings: &Settings) -> anyhow::Result<()> {
     };
     let (token, secret) = pitwheel.create_token(&args.name, args.role, expires_at).await?;
     if settings.json() {
-        return print_json(&Made { token: token.into(), secret });
+        return print_json(&CreatedToken { token: token.into(), secret });
     }
     print(&secret)?;
-    say(&format!(
-        "token `{}` is made, role {}. Keep the secret now, it is not shown again; callers send it as\n  \
+    print_message(&format!(
+        "token `{}` with role {} is created. Store the secret now, it is not shown again. Callers send it as\n  \
            authorization: Bearer SECRET",
         token.name,
         token.role.as_str()
@@ -104,7 +104,7 @@ async fn create(args: &CreateArgs, settings: &Settings) -> anyhow::Result<()> {
 async fn list(settings: &Settings) -> anyhow::Result<()> {
     let tokens = database::open(settings).await?.tokens().await?;
     if tokens.is_empty() {
-        say("no tokens yet: make one with `pitwheel tokens create NAME --role ROLE`");
+        print_message("no tokens yet: create one with `pitwheel tokens create NAME --role ROLE`");
     }
     if settings.json() {
         return print_json(&tokens.into_iter().map(TokenLine::from).collect::<Vec<_>>());
@@ -128,17 +128,17 @@ fn table(tokens: &[Token], now: SystemTime) -> String {
         Column::new("BY", tokens, |token| token.created_by.clone()).cut(),
         Column::new("EXPIRES", tokens, expires).optional(),
     ];
-    render(columns, stdout_coloured())
+    render(columns)
 }
 
 async fn revoke(name: &str, settings: &Settings) -> anyhow::Result<()> {
     if !database::open(settings).await?.revoke_token(name).await? {
-        let problem = format!("token `{name}` is not there: `pitwheel tokens list` shows which are");
-        return Err(Stop::not_found(problem).into());
+        let problem = format!("there is no token `{name}`: see `pitwheel tokens list`");
+        return Err(CommandError::not_found(problem).into());
     }
     if settings.json() {
         return print_json(&json!({ "name": name, "revoked": true }));
     }
-    say(&format!("token `{name}` is revoked: within two seconds every server refuses it"));
+    print_message(&format!("token `{name}` is revoked: every server refuses it within two seconds"));
     Ok(())
 }

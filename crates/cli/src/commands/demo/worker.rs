@@ -1,4 +1,4 @@
-//! `pitwheel demo-worker`: one of the demo's worker processes, the one that is killed or the one that takes over.
+//! `pitwheel demo-worker`: one of the two worker processes of the demo.
 
 use std::io;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::database;
 use crate::output::print;
 use crate::settings::Settings;
 
-/// Few enough that 10,000 jobs take some seconds, enough that many are in flight at any moment.
+/// Few enough that 10,000 jobs take some seconds, many enough that the killed worker holds some.
 const SLOTS: usize = 40;
-/// Short, so that the take-over is seen within the demo.
+/// Short, so that the other worker takes the jobs over during the demo.
 const LEASE: Duration = Duration::from_secs(2);
-/// A nap is far shorter.
+/// Longer than any job of the demo takes.
 const GRACE: Duration = Duration::from_secs(1);
-/// When the demo was killed, its Postgres is gone too, and signing off would wait for it.
+/// When the demo is killed, its Postgres ends too, and a normal stop would wait for it.
 const STOP_MAX: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
@@ -27,7 +27,7 @@ pub(crate) struct DemoWorkerArgs {
     /// The queue to work on
     #[arg(long)]
     queue: String,
-    /// Its name
+    /// The name of the worker
     #[arg(long)]
     name: String,
 }
@@ -47,19 +47,19 @@ async fn nap(job: Nap, _: Context) -> Result<(), io::Error> {
     Ok(())
 }
 
-/// What the process says as it ends, a line of JSON.
+/// Counts that the process prints as JSON before it ends.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Farewell {
+pub(crate) struct FinalCounts {
     pub(crate) started: u64,
     pub(crate) settled: u64,
     pub(crate) lost: u64,
 }
 
-/// Works until standard input ends: that pipe closes with the demo, however the demo ends.
+/// Runs until standard input closes: the pipe closes when the demo ends, even if it is killed.
 pub(crate) async fn run(args: DemoWorkerArgs, settings: &Settings) -> anyhow::Result<()> {
     let pitwheel = database::open(settings).await?;
     let (closing, mut closed) = watch::channel(false);
-    let owner_gone = async {
+    let owner_ended = async {
         let _ = tokio::task::spawn_blocking(|| io::copy(&mut io::stdin().lock(), &mut io::sink())).await;
         closing.send_replace(true);
         tokio::time::sleep(STOP_MAX).await;
@@ -75,8 +75,8 @@ pub(crate) async fn run(args: DemoWorkerArgs, settings: &Settings) -> anyhow::Re
         });
     let Stats { started, settled, lost } = tokio::select! {
         stats = working => stats?,
-        () = owner_gone => bail!("the database is gone, and the demo with it"),
+        () = owner_ended => bail!("the demo has ended, and its database with it"),
     };
-    let farewell = Farewell { started, settled, lost };
-    Ok(print(&serde_json::to_string(&farewell)?)?)
+    let final_counts = FinalCounts { started, settled, lost };
+    Ok(print(&serde_json::to_string(&final_counts)?)?)
 }

@@ -10,43 +10,43 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::database;
-use crate::exit::Stop;
-use crate::output::{print, print_json, say};
+use crate::exit::CommandError;
+use crate::output::{print, print_json, print_message};
 use crate::settings::Settings;
-use crate::time::{parse_moment, parse_span};
+use crate::time::{parse_span, parse_time};
 
-/// More on standard input is not read: a payload is at most a quarter of this.
+/// The most that is read from standard input. A payload may have a quarter of it.
 const STDIN_MAX: u64 = 1024 * 1024;
 
 #[derive(Debug, Args)]
 pub(crate) struct EnqueueArgs {
-    /// The name that picks the handler
+    /// The kind, which selects the handler
     kind: String,
     /// JSON, or - to read it from standard input
     #[arg(default_value = "{}", allow_negative_numbers = true)]
     payload: String,
-    /// The queue it waits in
+    /// The queue
     #[arg(long, default_value = "default")]
     queue: String,
-    /// -9 to 9, higher first
+    /// The priority, -9 to 9; higher runs first
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     priority: i16,
-    /// Its identity: while a job of this kind with this key is live, that one is given back
+    /// The key: if a live job of this kind has it, no job is enqueued and the id of that job is printed
     #[arg(long)]
     key: Option<String>,
-    /// Not before this much later, as 30s, 10m, 2h or 1d
+    /// Due after this time from now, as in 30s, 10m, 2h or 1d
     #[arg(long, value_name = "SPAN", value_parser = parse_span, conflicts_with = "run_at")]
     delay: Option<Duration>,
-    /// Not before this time, as 2030-01-31T08:00:00Z
-    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    /// Due at this time, as in 2030-01-31T08:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
     run_at: Option<SystemTime>,
-    /// How often it may be attempted before it is buried
+    /// The number of attempts before the job is dead
     #[arg(long, value_name = "N", default_value_t = 20)]
     max_attempts: u32,
     /// How long one attempt may take
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]
     timeout: Option<Duration>,
-    /// JSON about the job that is not its payload
+    /// JSON about the job, beside the payload
     #[arg(long, value_name = "JSON")]
     metadata: Option<String>,
 }
@@ -59,16 +59,16 @@ pub(crate) async fn run(args: EnqueueArgs, settings: &Settings) -> anyhow::Resul
     }
     print(&enqueued.id.to_string())?;
     if enqueued.is_new {
-        say(&format!("enqueued; `pitwheel jobs show {}` tells how it fares", enqueued.id));
+        print_message(&format!("enqueued; `pitwheel jobs show {}` shows its state", enqueued.id));
     } else {
-        say("a live job of this kind has the key already: this is that one, nothing was enqueued");
+        print_message("a live job of this kind already has this key: this is its id, nothing was enqueued");
     }
     Ok(())
 }
 
 fn new_job(args: EnqueueArgs) -> anyhow::Result<NewJob> {
     let payload = if args.payload == "-" { stdin()? } else { args.payload };
-    let payload = given_json("payload", &payload)?;
+    let payload = checked_json("payload", &payload)?;
     let mut job = NewJob::raw(args.kind, payload.get())
         .queue(args.queue)
         .priority(args.priority)
@@ -86,29 +86,30 @@ fn new_job(args: EnqueueArgs) -> anyhow::Result<NewJob> {
         job = job.timeout(timeout);
     }
     if let Some(metadata) = args.metadata {
-        job = job.metadata(&given_json("metadata", &metadata)?);
+        job = job.metadata(&checked_json("metadata", &metadata)?);
     }
     Ok(job)
 }
 
-/// JSON that somebody typed, byte for byte. The engine would refuse what is not; a shell's quotes are our matter.
-fn given_json(what: &str, text: &str) -> Result<Box<RawValue>, Stop> {
+/// Checks JSON from the command line, and keeps it byte for byte. The engine checks it too, but only here can the error mention
+/// the quotes of the shell.
+fn checked_json(what: &str, text: &str) -> Result<Box<RawValue>, CommandError> {
     RawValue::from_string(text.trim().to_owned()).map_err(|error| {
-        Stop::usage(format!(
-            "{what} is not JSON: {error}; give it in single quotes, as '{{\"name\":\"Ada\"}}'"
+        CommandError::usage(format!(
+            "{what} is not JSON: {error}; give it in single quotes, as in '{{\"name\":\"Ada\"}}'"
         ))
     })
 }
 
 fn stdin() -> anyhow::Result<String> {
     let mut bytes = Vec::new();
-    std::io::stdin().take(STDIN_MAX + 1).read_to_end(&mut bytes).context("standard input cannot be read")?;
+    std::io::stdin().take(STDIN_MAX + 1).read_to_end(&mut bytes).context("cannot read standard input")?;
     if bytes.len() as u64 > STDIN_MAX {
-        return Err(Stop::usage(format!(
+        return Err(CommandError::usage(format!(
             "payload has more than {STDIN_MAX} bytes: store it elsewhere and enqueue a reference"
         ))
         .into());
     }
     let text = String::from_utf8(bytes);
-    Ok(text.map_err(|_| Stop::usage("payload on standard input is not UTF-8"))?)
+    Ok(text.map_err(|_| CommandError::usage("payload on standard input is not UTF-8"))?)
 }

@@ -1,17 +1,17 @@
-//! `pitwheel queues`: what waits, and what may be claimed.
+//! `pitwheel queues`: lists, pauses and resumes queues.
 
 use std::time::SystemTime;
 
+use anstyle::AnsiColor;
 use clap::{Args, Subcommand};
-use comfy_table::Color;
 use pitwheel::{Pitwheel, QueueSummary};
 use pitwheel_server::views::Queue;
 use serde_json::json;
 
 use crate::database;
-use crate::output::{print, print_json, say, stdout_coloured};
+use crate::output::table::{Column, render};
+use crate::output::{print, print_json, print_message};
 use crate::settings::Settings;
-use crate::table::{Column, render};
 use crate::time::relative;
 
 #[derive(Debug, Subcommand)]
@@ -23,27 +23,27 @@ pub(crate) enum QueuesCommand {
     #[command(verbatim_doc_comment)]
     List,
 
-    /// Stop claims from a queue, on every node; what runs goes on.
+    /// Pause a queue: no worker claims from it. Running jobs continue.
     ///
     /// Example:
     ///   pitwheel queues pause mail
     #[command(verbatim_doc_comment)]
-    Pause(Which),
+    Pause(QueueArgs),
 
-    /// Let a queue be claimed from again.
+    /// Resume a paused queue.
     ///
     /// Example:
     ///   pitwheel queues resume mail
     #[command(verbatim_doc_comment)]
-    Resume(Which),
+    Resume(QueueArgs),
 }
 
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
-pub(crate) struct Which {
-    /// The queue
+pub(crate) struct QueueArgs {
+    /// The name of the queue
     name: Option<String>,
-    /// All queues, also those to come
+    /// All queues, including future ones
     #[arg(long)]
     all: bool,
 }
@@ -52,16 +52,16 @@ pub(crate) async fn run(command: QueuesCommand, settings: &Settings) -> anyhow::
     let pitwheel = database::open(settings).await?;
     match command {
         QueuesCommand::List => list(&pitwheel, settings).await,
-        QueuesCommand::Pause(which) => pause(&pitwheel, which.name.as_deref(), settings).await,
-        QueuesCommand::Resume(which) => resume(&pitwheel, which.name.as_deref(), settings).await,
+        QueuesCommand::Pause(args) => pause(&pitwheel, args.name.as_deref(), settings).await,
+        QueuesCommand::Resume(args) => resume(&pitwheel, args.name.as_deref(), settings).await,
     }
 }
 
 async fn list(pitwheel: &Pitwheel, settings: &Settings) -> anyhow::Result<()> {
     let queues = pitwheel.queues().await?;
     if queues.is_empty() {
-        say(
-            "no queue has live jobs or is paused: `pitwheel jobs enqueue KIND` makes a job, and with it its queue",
+        print_message(
+            "no queue has live jobs or is paused: `pitwheel jobs enqueue KIND` enqueues a job, which creates its queue",
         );
     }
     if settings.json() {
@@ -81,14 +81,14 @@ fn table(queues: &[QueueSummary], now: SystemTime) -> String {
     let columns = vec![
         Column::new("QUEUE", queues, |queue| queue.name.clone()).cut(),
         Column::new("STATE", queues, |queue| state(queue).to_owned())
-            .coloured(|state| (state == "paused").then_some(Color::Yellow)),
+            .coloured(|state| (state == "paused").then_some(AnsiColor::Yellow)),
         Column::new("WAITING", queues, |queue| at_least(queue, queue.waiting)).numeric(),
         Column::new("RUNNING", queues, |queue| at_least(queue, queue.running)).numeric(),
         Column::new("LATER", queues, |queue| at_least(queue, queue.later)).numeric(),
         Column::new("OLDEST DUE", queues, |queue| since(queue.oldest_due_at)).optional(),
         Column::new("PAUSED", queues, |queue| since(queue.paused_at)).optional(),
     ];
-    render(columns, stdout_coloured())
+    render(columns)
 }
 
 async fn pause(pitwheel: &Pitwheel, name: Option<&str>, settings: &Settings) -> anyhow::Result<()> {
@@ -97,7 +97,10 @@ async fn pause(pitwheel: &Pitwheel, name: Option<&str>, settings: &Settings) -> 
         return print_json(&json!({ "queue": name, "paused": true }));
     }
     let undo = name.unwrap_or("--all");
-    say(&format!("{} paused; what runs goes on. `pitwheel queues resume {undo}` ends it", subject(name)));
+    print_message(&format!(
+        "{} paused, running jobs continue; `pitwheel queues resume {undo}` resumes",
+        subject(name)
+    ));
     Ok(())
 }
 
@@ -105,18 +108,18 @@ async fn resume(pitwheel: &Pitwheel, name: Option<&str>, settings: &Settings) ->
     let was_paused = pitwheel.resume(name).await?;
     if !settings.json() {
         let what = if was_paused { "resumed" } else { "not paused, nothing to do" };
-        say(&format!("{} {what}", subject(name)));
+        print_message(&format!("{} {what}", subject(name)));
     }
     let mut still = pitwheel.queues().await?;
     still.retain(|queue| queue.paused_at.is_some() && name.is_none_or(|name| queue.name == name));
     match name {
         _ if still.is_empty() => {}
         Some(_) => {
-            say("but all queues are paused, this one with them: `pitwheel queues resume --all` ends that")
+            print_message("but all queues are paused, including this one: run `pitwheel queues resume --all`")
         }
         None => {
             let names: Vec<&str> = still.iter().map(|queue| queue.name.as_str()).collect();
-            say(&format!("still paused by themselves: {}", names.join(", ")));
+            print_message(&format!("still paused individually: {}", names.join(", ")));
         }
     }
     if settings.json() {

@@ -1,11 +1,12 @@
-//! Tables that a person reads at a glance: no lines, 100 columns, what is too long is cut.
+//! Tables without lines, at most 100 characters wide.
 
+use anstyle::{Ansi256Color, AnsiColor};
 use comfy_table::presets::NOTHING;
 use comfy_table::{Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Row, Table};
 
-use crate::output::visible;
+use super::text::visible;
 
-/// Wider than this wraps in an ordinary window.
+/// Wider tables wrap in an ordinary window.
 const WIDTH: u16 = 100;
 
 /// One column of a table: its title and its cells from top to bottom.
@@ -15,7 +16,7 @@ pub(crate) struct Column {
     numeric: bool,
     cut: bool,
     optional: bool,
-    colour: fn(&str) -> Option<Color>,
+    colour: fn(&str) -> Option<AnsiColor>,
 }
 
 impl Column {
@@ -30,41 +31,42 @@ impl Column {
         }
     }
 
-    /// Numbers: aligned to the right.
+    /// Aligns the column to the right.
     pub(crate) fn numeric(mut self) -> Column {
         self.numeric = true;
         self
     }
 
-    /// May be cut when the table is too wide.
+    /// Allows the column to be truncated when the table is too wide.
     pub(crate) fn cut(mut self) -> Column {
         self.cut = true;
         self
     }
 
-    /// Left out when it has nothing to say.
+    /// Leaves the column out when all of its cells are empty.
     pub(crate) fn optional(mut self) -> Column {
         self.optional = true;
         self
     }
 
-    pub(crate) fn coloured(mut self, colour: fn(&str) -> Option<Color>) -> Column {
+    /// Sets the colour of a cell by its text.
+    pub(crate) fn coloured(mut self, colour: fn(&str) -> Option<AnsiColor>) -> Column {
         self.colour = colour;
         self
     }
 
-    fn cell(&self, at: usize, colour: bool) -> Cell {
+    fn cell(&self, at: usize) -> Cell {
         let text = self.cells.get(at).map_or("", String::as_str);
         let cell = Cell::new(text);
-        match (self.colour)(text).filter(|_| colour) {
-            Some(colour) => cell.fg(colour),
+        match (self.colour)(text) {
+            Some(colour) => cell.fg(Color::AnsiValue(Ansi256Color::from_ansi(colour).index())),
             None => cell,
         }
     }
 }
 
-/// The table as text.
-pub(crate) fn render(mut columns: Vec<Column>, colour: bool) -> String {
+/// The table as text. It has styles, which [`print`](super::print) removes where they are not wanted.
+pub(crate) fn render(mut columns: Vec<Column>) -> String {
     columns.retain(|column| !column.optional || column.cells.iter().any(|cell| !cell.is_empty()));
     let height = columns.first().map_or(0, |column| column.cells.len());
     let mut table = Table::new();
@@ -73,14 +75,12 @@ pub(crate) fn render(mut columns: Vec<Column>, colour: bool) -> String {
         .set_content_arrangement(ContentArrangement::Dynamic)
         .set_width(WIDTH)
         .set_truncation_indicator("…")
+        .enforce_styling()
         .set_header(columns.iter().map(|column| column.title));
-    if colour {
-        table.enforce_styling();
-    } else {
-        table.force_no_tty();
-    }
+    // The padding stays plain, so that it can be trimmed.
+    table.style_text_only();
     for at in 0..height {
-        let mut row = Row::from(columns.iter().map(|column| column.cell(at, colour)));
+        let mut row = Row::from(columns.iter().map(|column| column.cell(at)));
         row.max_height(1);
         table.add_row(row);
     }
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_fits_a_window_and_cuts_only_what_may_be_cut() {
+    fn a_wide_table_truncates_only_columns_that_allow_it() {
         let rows = [("1", "short".to_owned()), ("9223372036854775807", "k".repeat(300))];
         let columns = vec![
             Column::new("ID", &rows, |row| row.0.to_owned()).numeric(),
@@ -114,7 +114,7 @@ mod tests {
             Column::new("NOTE", &rows, |_| String::new()).optional(),
         ];
 
-        let text = render(columns, false);
+        let text = render(columns);
 
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         assert_eq!(text.lines().count(), 3, "{text}");

@@ -1,47 +1,47 @@
-//! `pitwheel workers`: who works, and who shall stop taking more.
+//! `pitwheel workers`: lists workers, and stops or resumes giving them jobs.
 
 use std::time::SystemTime;
 
+use anstyle::AnsiColor;
 use clap::{Args, Subcommand};
-use comfy_table::Color;
 use pitwheel::{WorkerCommand, WorkerSummary};
 use pitwheel_server::views::Worker;
 use serde_json::json;
 
 use crate::database;
-use crate::exit::{Code, Stop};
-use crate::output::{print, print_json, say, say_error, stdout_coloured};
-use crate::page::{PageArgs, say_next};
+use crate::exit::{Code, CommandError};
+use crate::output::table::{Column, render};
+use crate::output::{print, print_error, print_json, print_message};
+use crate::page::{PageArgs, print_next_page};
 use crate::settings::Settings;
-use crate::table::{Column, render};
 use crate::time::relative;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum WorkersCommand {
-    /// List living workers, newest first. A remote worker has a line for each of its streams.
+    /// List running workers, newest first. A remote worker has a line for each of its streams.
     ///
-    /// Example, those that live, and those that ended in the last day, too:
+    /// Example, running workers, and also those that ended in the last day:
     ///   pitwheel workers list
     ///   pitwheel workers list --dead
     #[command(verbatim_doc_comment)]
     List(ListArgs),
 
-    /// Give workers nothing more; what they run goes on.
+    /// Stop giving jobs to workers. Their running jobs continue.
     ///
-    /// Example, and how it ends:
+    /// Example, and how to undo it:
     ///   pitwheel workers quiet 7
     ///   pitwheel workers resume 7
     #[command(verbatim_doc_comment)]
     Quiet(Ids),
 
-    /// Give workers nothing more, and let them end with what they run. This cannot be taken back.
+    /// Stop giving jobs to workers, and end them after their running jobs. Cannot be undone.
     ///
     /// Example:
     ///   pitwheel workers drain 7 8
     #[command(verbatim_doc_comment)]
     Drain(Ids),
 
-    /// Give quiet workers jobs again.
+    /// Give jobs to quiet workers again.
     ///
     /// Example:
     ///   pitwheel workers resume 7
@@ -51,7 +51,7 @@ pub(crate) enum WorkersCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
-    /// Those that ended in the last day, too
+    /// Also workers that ended in the last day
     #[arg(long)]
     dead: bool,
     #[command(flatten)]
@@ -60,7 +60,7 @@ pub(crate) struct ListArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct Ids {
-    /// The workers, as `pitwheel workers list` numbers them
+    /// The ids of the workers, from `pitwheel workers list`
     #[arg(value_name = "ID", required = true, value_parser = clap::value_parser!(i64).range(1..))]
     ids: Vec<i64>,
 }
@@ -68,9 +68,9 @@ pub(crate) struct Ids {
 pub(crate) async fn run(command: WorkersCommand, settings: &Settings) -> anyhow::Result<()> {
     match command {
         WorkersCommand::List(args) => list(&args, settings).await,
-        WorkersCommand::Quiet(Ids { ids }) => order(&ids, WorkerCommand::Quiet, settings).await,
-        WorkersCommand::Drain(Ids { ids }) => order(&ids, WorkerCommand::Drain, settings).await,
-        WorkersCommand::Resume(Ids { ids }) => order(&ids, WorkerCommand::Resume, settings).await,
+        WorkersCommand::Quiet(Ids { ids }) => send_command(&ids, WorkerCommand::Quiet, settings).await,
+        WorkersCommand::Drain(Ids { ids }) => send_command(&ids, WorkerCommand::Drain, settings).await,
+        WorkersCommand::Resume(Ids { ids }) => send_command(&ids, WorkerCommand::Resume, settings).await,
     }
 }
 
@@ -79,10 +79,10 @@ async fn list(args: &ListArgs, settings: &Settings) -> anyhow::Result<()> {
     let workers = pitwheel.workers(args.page.before, args.page.limit(), args.dead).await?;
     let next = args.page.next(workers.iter().map(|worker| worker.id));
     if workers.is_empty() {
-        say(match (args.page.before, args.dead) {
-            (Some(_), _) => "no worker is older than that",
-            (None, true) => "no worker lives, and none ended in the last day",
-            (None, false) => "no worker lives: `--dead` shows those that ended in the last day",
+        print_message(match (args.page.before, args.dead) {
+            (Some(_), _) => "there are no older workers",
+            (None, true) => "no worker is running, and none ended in the last day",
+            (None, false) => "no worker is running: `--dead` shows those that ended in the last day",
         });
     }
     if settings.json() {
@@ -90,7 +90,7 @@ async fn list(args: &ListArgs, settings: &Settings) -> anyhow::Result<()> {
     } else if !workers.is_empty() {
         print(&table(&workers, SystemTime::now()))?;
     }
-    say_next(next);
+    print_next_page(next);
     Ok(())
 }
 
@@ -109,41 +109,40 @@ fn table(workers: &[WorkerSummary], now: SystemTime) -> String {
         })
         .optional(),
     ];
-    render(columns, stdout_coloured())
+    render(columns)
 }
 
-fn colour(state: &str) -> Option<Color> {
+fn colour(state: &str) -> Option<AnsiColor> {
     match state {
-        "alive" => Some(Color::Green),
-        "quiet" | "draining" => Some(Color::Yellow),
-        "dead" => Some(Color::Red),
+        "alive" => Some(AnsiColor::Green),
+        "quiet" | "draining" => Some(AnsiColor::Yellow),
+        "dead" => Some(AnsiColor::Red),
         _ => None,
     }
 }
 
-/// Tells each worker and goes on to the next when one cannot be told.
-async fn order(ids: &[i64], command: WorkerCommand, settings: &Settings) -> anyhow::Result<()> {
+/// Commands each worker. Continues with the next one when a worker is not running.
+async fn send_command(ids: &[i64], command: WorkerCommand, settings: &Settings) -> anyhow::Result<()> {
     let pitwheel = database::open(settings).await?;
     let mut outcomes = Vec::new();
     for &id in ids {
-        let (state, words) = match order {
+        let (state, words) = match command {
             WorkerCommand::Quiet => (
                 "quiet",
-                format!("worker {id} is given nothing more; `pitwheel workers resume {id}` ends that"),
+                format!("worker {id} gets no more jobs; `pitwheel workers resume {id}` gives it jobs again"),
             ),
-            WorkerCommand::Drain => (
-                "draining",
-                format!("worker {id} is given nothing more, and ends when what it runs has ended"),
-            ),
-            WorkerCommand::Resume => ("alive", format!("worker {id} is given jobs again")),
+            WorkerCommand::Drain => {
+                ("draining", format!("worker {id} gets no more jobs, and ends after its running jobs"))
+            }
+            WorkerCommand::Resume => ("alive", format!("worker {id} gets jobs again")),
         };
-        let taken = pitwheel.command_worker(id, order).await?;
+        let taken = pitwheel.command_worker(id, command).await?;
         outcomes.push(json!({ "id": id, "outcome": if taken { state } else { "not_found" } }));
         match taken {
-            true if !settings.json() => say(&words),
+            true if !settings.json() => print_message(&words),
             true => {}
-            false => say_error(&format!(
-                "worker {id} does not live, or drains already: see `pitwheel workers list --dead`"
+            false => print_error(&format!(
+                "worker {id} is not running, or is already draining: see `pitwheel workers list --dead`"
             )),
         }
     }
@@ -151,5 +150,5 @@ async fn order(ids: &[i64], command: WorkerCommand, settings: &Settings) -> anyh
         print_json(&outcomes)?;
     }
     let missing = outcomes.iter().any(|outcome| outcome["outcome"] == "not_found");
-    if missing { Err(Stop::silent(Code::NotFound).into()) } else { Ok(()) }
+    if missing { Err(CommandError::silent(Code::NotFound).into()) } else { Ok(()) }
 }

@@ -2,21 +2,22 @@
 
 mod change;
 mod enqueue;
+mod filter;
+mod view;
 
 use std::time::SystemTime;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use pitwheel::{Filter, JobPage, State};
-use pitwheel_server::views::JobLine;
+use pitwheel::JobPage;
+use pitwheel_server::views::{JobInFull, JobLine};
 
 use crate::database;
-use crate::job_view;
-use crate::output::{print, print_json, say};
-use crate::page::{PageArgs, say_next};
+use crate::output::{print, print_json, print_message};
+use crate::page::{PageArgs, print_next_page};
 use crate::settings::Settings;
-use change::{RescheduleArgs, Verb, Which};
+use change::{Action, JobSelectionArgs, RescheduleArgs};
 use enqueue::EnqueueArgs;
+use filter::FilterArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobsCommand {
@@ -28,14 +29,14 @@ pub(crate) enum JobsCommand {
     #[command(verbatim_doc_comment)]
     List(ListArgs),
 
-    /// Show all about one job: state, attempts, payload.
+    /// Show one job with its state, attempts and payload.
     ///
-    /// Example, for people and for programs:
+    /// Example, as text and as JSON:
     ///   pitwheel jobs show 42
     ///   pitwheel jobs show 42 -o json | jq .payload
     #[command(verbatim_doc_comment)]
     Show {
-        /// The job
+        /// The id of the job
         #[arg(value_parser = clap::value_parser!(i64).range(1..))]
         id: i64,
     },
@@ -49,33 +50,33 @@ pub(crate) enum JobsCommand {
     #[command(verbatim_doc_comment)]
     Enqueue(EnqueueArgs),
 
-    /// Let dead or cancelled jobs live again, due now, with all their attempts before them.
+    /// Retry dead or cancelled jobs: due now, with attempts counted from zero.
     ///
-    /// Example, two jobs, and all dead ones of a queue; `jobs list` takes the same filter:
+    /// Example, two jobs, and all dead jobs of a queue; `jobs list` takes the same filter:
     ///   pitwheel jobs retry 42 43
     ///   pitwheel jobs retry --state dead --queue mail
     #[command(verbatim_doc_comment)]
-    Retry(Which),
+    Retry(JobSelectionArgs),
 
-    /// Cancel jobs: at once when they wait, by asking their handler when they run.
+    /// Cancel waiting jobs at once; ask the handlers of running jobs to stop.
     ///
-    /// Example, one job, and all waiting ones of a kind:
+    /// Example, one job, and all waiting jobs of a kind:
     ///   pitwheel jobs cancel 42
     ///   pitwheel jobs cancel --state waiting --kind newsletter
     #[command(verbatim_doc_comment)]
-    Cancel(Which),
+    Cancel(JobSelectionArgs),
 
-    /// Forget waiting or finished jobs for good; those that run must be cancelled first.
+    /// Delete waiting or finished jobs. Running jobs must be cancelled first.
     ///
-    /// Example, one job, and all dead ones of a kind:
+    /// Example, one job, and all dead jobs of a kind:
     ///   pitwheel jobs delete 42
     ///   pitwheel jobs delete --state dead --kind newsletter
     #[command(verbatim_doc_comment)]
-    Delete(Which),
+    Delete(JobSelectionArgs),
 
-    /// Let waiting jobs be due at another time: now, unless you say when.
+    /// Change when waiting jobs are due: now, unless a time is given.
     ///
-    /// Example, now, in an hour, and all waiting ones of a queue at a given time:
+    /// Example, now, in an hour, and all waiting jobs of a queue at a given time:
     ///   pitwheel jobs reschedule 42
     ///   pitwheel jobs reschedule 42 --in 1h
     ///   pitwheel jobs reschedule --state waiting --queue mail --at 2030-01-31T08:00:00Z
@@ -94,45 +95,17 @@ pub(crate) struct ListArgs {
     page: PageArgs,
 }
 
-/// What jobs have in common.
-#[derive(Debug, Args)]
-struct FilterArgs {
-    /// Only this queue
-    #[arg(long)]
-    queue: Option<String>,
-    /// Only this kind
-    #[arg(long)]
-    kind: Option<String>,
-    /// Only this key
-    #[arg(long)]
-    key: Option<String>,
-    /// Only this state
-    #[arg(long, value_parser = PossibleValuesParser::new(State::ALL.map(State::as_str)).try_map(|word| word.parse::<State>()))]
-    state: Option<State>,
-}
-
-impl FilterArgs {
-    fn is_empty(&self) -> bool {
-        self.queue.is_none() && self.kind.is_none() && self.key.is_none() && self.state.is_none()
-    }
-
-    fn filter(self) -> Filter {
-        let FilterArgs { queue, kind, key, state } = self;
-        Filter { queue, kind, key, state, ..Filter::default() }
-    }
-}
-
 pub(crate) async fn run(command: JobsCommand, settings: &Settings) -> anyhow::Result<()> {
     match command {
         JobsCommand::List(args) => list(args, settings).await,
         JobsCommand::Show { id } => show(id, settings).await,
         JobsCommand::Enqueue(args) => enqueue::run(args, settings).await,
-        JobsCommand::Retry(which) => change::run(Verb::Retry, which, settings).await,
-        JobsCommand::Cancel(which) => change::run(Verb::Cancel, which, settings).await,
-        JobsCommand::Delete(which) => change::run(Verb::Delete, which, settings).await,
+        JobsCommand::Retry(jobs) => change::run(Action::Retry, jobs, settings).await,
+        JobsCommand::Cancel(jobs) => change::run(Action::Cancel, jobs, settings).await,
+        JobsCommand::Delete(jobs) => change::run(Action::Delete, jobs, settings).await,
         JobsCommand::Reschedule(args) => {
-            let (which, when) = args.split();
-            change::run(Verb::Reschedule(when), which, settings).await
+            let (jobs, when) = args.split();
+            change::run(Action::Reschedule(when), jobs, settings).await
         }
     }
 }
@@ -146,8 +119,8 @@ async fn list(args: ListArgs, settings: &Settings) -> anyhow::Result<()> {
     filter.limit = args.page.limit();
     let JobPage { jobs, next } = pitwheel.jobs(&filter).await?;
     if jobs.is_empty() && next.is_none() {
-        say(if filtered {
-            "no job is like that: leave out a filter, or look at `pitwheel queues list`"
+        print_message(if filtered {
+            "no jobs match: leave out a filter, or see `pitwheel queues list`"
         } else {
             "no jobs yet: enqueue one with `pitwheel jobs enqueue greet '{\"name\":\"Ada\"}'`"
         });
@@ -155,20 +128,20 @@ async fn list(args: ListArgs, settings: &Settings) -> anyhow::Result<()> {
     if settings.json() {
         print_json(&jobs.into_iter().map(JobLine::from).collect::<Vec<_>>())?;
     } else if !jobs.is_empty() {
-        print(&job_view::table(&jobs, SystemTime::now()))?;
+        print(&view::table(&jobs, SystemTime::now()))?;
     }
-    say_next(next);
+    print_next_page(next);
     Ok(())
 }
 
 async fn show(id: i64, settings: &Settings) -> anyhow::Result<()> {
     let job = database::open(settings).await?.job(id).await?;
     if settings.json() {
-        return print_json(&job_view::in_full(job));
+        return print_json(&JobInFull::new(job, false));
     }
-    print(&job_view::page(&job, SystemTime::now()))?;
-    if let Some(hint) = job_view::hint(&job.summary) {
-        say(&format!("\n{hint}"));
+    print(&view::page(&job, SystemTime::now()))?;
+    if let Some(hint) = view::hint(&job.summary) {
+        print_message(&format!("\n{hint}"));
     }
     Ok(())
 }

@@ -1,17 +1,16 @@
-//! What the engine logs goes to stderr, as text for people or as JSON for programs that collect logs.
+//! Logs on stderr, as text or as JSON.
 
-use std::io::{self, IsTerminal};
+use std::io;
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
+use anstream::{AutoStream, ColorChoice};
 use clap::ValueEnum;
 use pitwheel_server::views::time;
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
 
-use crate::output::coloured;
-
-/// How logs are written.
+/// The format of logs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum LogFormat {
@@ -20,21 +19,21 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// There is one stderr, so there is one way to write to it.
+/// The format of this process, set once.
 static FORMAT: OnceLock<LogFormat> = OnceLock::new();
 
-/// Warnings of the engine go to stderr; `RUST_LOG` asks for more or less.
+/// Sends logs to stderr: warnings and errors, unless `RUST_LOG` has another filter.
 pub(crate) fn to_stderr(format: LogFormat) {
     let format = *FORMAT.get_or_init(|| format);
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     match format {
-        LogFormat::Text => logs.with_ansi(coloured(io::stderr().is_terminal())).init(),
+        LogFormat::Text => logs.with_ansi(AutoStream::choice(&io::stderr()) != ColorChoice::Never).init(),
         LogFormat::Json => logs.json().flatten_event(true).init(),
     }
 }
 
-/// A line of the log, with the names that the engine's own lines have.
+/// A line of a JSON log, with the same keys as the lines of `tracing`.
 #[derive(Debug, Serialize)]
 struct Line<'a> {
     timestamp: String,
@@ -43,7 +42,7 @@ struct Line<'a> {
     target: &'a str,
 }
 
-/// Our own words as a line of the log, when that is JSON: whoever collects it can read every line.
+/// A message as a line of the log if logs are JSON, so that every line on stderr is JSON; `None` if logs are text.
 pub(crate) fn line(level: &str, message: &str) -> Option<String> {
     FORMAT.get().filter(|format| **format == LogFormat::Json)?;
     let timestamp = time(SystemTime::now());

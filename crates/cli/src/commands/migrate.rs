@@ -1,26 +1,26 @@
-//! `pitwheel migrate`: the schema.
+//! `pitwheel migrate`: migrates the schema, or shows its version.
 
 use clap::Subcommand;
 use pitwheel::{MigrationStatus, Pitwheel};
 use serde_json::json;
 
 use crate::database;
-use crate::exit::{Code, Stop};
-use crate::output::{print, print_json, say};
+use crate::exit::{Code, CommandError};
+use crate::output::{print, print_json, print_message};
 use crate::settings::Settings;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum MigrateCommand {
-    /// Bring the schema up to this version. Safe to repeat, and from many nodes at once.
+    /// Migrate the schema to this version. Safe to repeat, and to run on many nodes at once.
     ///
     /// Example:
     ///   pitwheel migrate up
     #[command(verbatim_doc_comment)]
     Up,
 
-    /// Say where the schema stands; exit code 5 when `migrate up` has something to do.
+    /// Show the version of the schema. The exit code is 5 when `migrate up` is needed.
     ///
-    /// Example, to wait until somebody else has migrated:
+    /// Example, to wait until another process has migrated:
     ///   until pitwheel migrate status; do sleep 1; done
     #[command(verbatim_doc_comment)]
     Status,
@@ -40,15 +40,15 @@ async fn up(pitwheel: &Pitwheel, settings: &Settings) -> anyhow::Result<()> {
     if settings.json() {
         return print_json(&json!({ "version": version, "applied": applied }));
     }
-    say(&told(&applied, version));
+    print_message(&describe(&applied, version));
     Ok(())
 }
 
-/// What a migration did, in words.
-pub(crate) fn told(applied: &[&str], version: i32) -> String {
+/// The result of a migration as a message.
+pub(crate) fn describe(applied: &[&str], version: i32) -> String {
     match applied {
-        [] => format!("the schema is at version {version} already, nothing to do"),
-        names => format!("the schema is at version {version} now; applied: {}", names.join(", ")),
+        [] => format!("the schema is already at version {version}, nothing to do"),
+        names => format!("the schema is now at version {version}; applied: {}", names.join(", ")),
     }
 }
 
@@ -67,8 +67,8 @@ async fn status(pitwheel: &Pitwheel, settings: &Settings) -> anyhow::Result<()> 
         print(&page(state, &status))?;
     }
     match state {
-        "behind" => Err(Stop::silent(Code::SchemaBehind).into()),
-        // Only a change that breaks this version is refused.
+        "behind" => Err(CommandError::silent(Code::SchemaBehind).into()),
+        // A newer schema is an error only if this version cannot work with it.
         _ => Ok(pitwheel.check_schema().await?),
     }
 }
@@ -77,11 +77,11 @@ fn page(state: &str, status: &MigrationStatus) -> String {
     let MigrationStatus { found, known, pending } = status;
     match state {
         "behind" => format!(
-            "behind: the schema is at version {found} of {known}, still to come: {}; run `pitwheel migrate up`",
+            "behind: the schema is at version {found} of {known}, missing: {}; run `pitwheel migrate up`",
             pending.join(", ")
         ),
         "ahead" => {
-            format!("ahead: the schema is at version {found}, this version of Pitwheel knows up to {known}")
+            format!("ahead: the schema is at version {found}, this Pitwheel knows versions up to {known}")
         }
         _ => format!("current: the schema is at version {found}"),
     }

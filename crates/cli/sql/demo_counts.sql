@@ -1,5 +1,5 @@
--- demo_tally.sql: what became of the demo's jobs, by their ids: `ends` counts rows of the history, `ended` counts jobs, so
--- that one settled twice shows as a difference. Leans on job_history_id.
+-- demo_counts.sql: the results of the demo's jobs, by their ids. `ends` counts rows of the history, `ended` counts jobs: they
+-- differ if a job was settled twice. Uses the index job_history_id.
 with mine as (
     select mine.id
     from unnest($1::bigint[]) as mine(id)

@@ -1,45 +1,45 @@
-//! `pitwheel kinds`: what workers run, and whose payloads are nobody's business.
+//! `pitwheel kinds`: lists kinds, and hides or shows their payloads.
 
+use anstyle::AnsiColor;
 use clap::Subcommand;
-use comfy_table::Color;
 use pitwheel::KindSummary;
 use pitwheel_server::views::Kind;
 use serde_json::json;
 
 use crate::database;
-use crate::output::{print, print_json, say, stdout_coloured};
+use crate::output::table::{Column, render};
+use crate::output::{print, print_json, print_message};
 use crate::settings::Settings;
-use crate::table::{Column, render};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum KindsCommand {
-    /// List the kinds that living workers run, and those that were redacted or revealed.
+    /// List the kinds that running workers handle, and those that were redacted or revealed.
     ///
     /// Example:
     ///   pitwheel kinds list
     #[command(verbatim_doc_comment)]
     List,
 
-    /// Keep payloads, metadata and results of a kind from tokens that may not change jobs.
+    /// Hide payloads, metadata and results of a kind from viewers.
     ///
-    /// Through `pitwheel serve` only operators and admins see them then. Workers get what they run, and
-    /// whoever can log in to the database sees everything.
+    /// `pitwheel serve` then shows them to operators and admins only. Workers still get the jobs
+    /// that they run, and everyone who can log in to the database can read everything.
     ///
     /// Example:
     ///   pitwheel kinds redact invoice
     #[command(verbatim_doc_comment)]
     Redact {
-        /// The kind
+        /// The name of the kind
         name: String,
     },
 
-    /// Show payloads, metadata and results of a kind to everybody who may see its jobs.
+    /// Show payloads, metadata and results of a kind to everyone who may see its jobs.
     ///
     /// Example:
     ///   pitwheel kinds reveal invoice
     #[command(verbatim_doc_comment)]
     Reveal {
-        /// The kind
+        /// The name of the kind
         name: String,
     },
 }
@@ -55,7 +55,7 @@ pub(crate) async fn run(command: KindsCommand, settings: &Settings) -> anyhow::R
 async fn list(settings: &Settings) -> anyhow::Result<()> {
     let kinds = database::open(settings).await?.kinds().await?;
     if kinds.is_empty() {
-        say("no living worker runs any kind, and none was redacted: start a worker to see what it runs");
+        print_message("no worker is running and no kind was redacted: start a worker to see its kinds");
     }
     if settings.json() {
         return print_json(&kinds.into_iter().map(Kind::from).collect::<Vec<_>>());
@@ -72,9 +72,9 @@ fn table(kinds: &[KindSummary]) -> String {
         Column::new("KIND", kinds, |kind| kind.name.clone()).cut(),
         Column::new("WORKERS", kinds, |kind| kind.workers.to_string()).numeric(),
         Column::new("PAYLOADS", kinds, |kind| redacted(kind).to_owned())
-            .coloured(|word| (word == "redacted").then_some(Color::Yellow)),
+            .coloured(|word| (word == "redacted").then_some(AnsiColor::Yellow)),
     ];
-    render(columns, stdout_coloured())
+    render(columns)
 }
 
 async fn redact(name: &str, redacted: bool, settings: &Settings) -> anyhow::Result<()> {
@@ -82,13 +82,13 @@ async fn redact(name: &str, redacted: bool, settings: &Settings) -> anyhow::Resu
     if settings.json() {
         return print_json(&json!({ "name": name, "redacted": redacted }));
     }
-    say(&if redacted {
+    print_message(&if redacted {
         format!(
-            "kind `{name}` is redacted: through `pitwheel serve` only operators and admins see payloads; \
-             `pitwheel kinds reveal {name}` ends that"
+            "kind `{name}` is redacted: `pitwheel serve` shows its payloads to operators and admins only; \
+             `pitwheel kinds reveal {name}` shows them again"
         )
     } else {
-        format!("kind `{name}` is shown: whoever may see its jobs sees their payloads")
+        format!("kind `{name}` is revealed: everyone who may see its jobs can see their payloads")
     });
     Ok(())
 }

@@ -1,6 +1,6 @@
-//! JSON as it is stored: every digit and every byte of it, which a parse into numbers would not keep.
+//! Indents JSON without parsing it: `serde_json` would not keep every digit of a number, nor duplicate keys.
 
-/// Stored JSON with a line for each member, for people. Says nothing about syntax.
+/// Indents JSON: a line for each member. Does not check the syntax.
 pub(crate) fn pretty(json: &str) -> String {
     let mut out = String::with_capacity(json.len() * 2);
     let mut depth = 0;
@@ -46,7 +46,7 @@ fn new_line(out: &mut String, depth: usize) {
     out.push_str(&"  ".repeat(depth));
 }
 
-/// The length of the string that `text` begins with, its quotes included.
+/// The length of the string that `text` starts with, including its quotes.
 fn string_length(text: &str) -> usize {
     let mut escaped = false;
     for (at, byte) in text.bytes().enumerate().skip(1) {
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pretty_moves_space_and_nothing_else() {
+    fn pretty_changes_only_white_space() {
         let json = r#"{"big":12345678901234567890123, "a":[ 1.50,{ },[ ]] ,"s":"q\" , {é"}"#;
         let lines = "{\n  \"big\": 12345678901234567890123,\n  \"a\": [\n    1.50,\n    {},\n    []\n  ],\n  \
                      \"s\": \"q\\\" , {é\"\n}";
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn pretty_survives_what_is_not_json() {
+    fn pretty_accepts_invalid_json() {
         for odd in ["", "]]]", "{", "\"abc", "\"\\", "[,]", "é"] {
             let _ = pretty(odd);
         }

@@ -6,22 +6,22 @@ use pitwheel::AuditEntry;
 use pitwheel_server::views::AuditLine;
 
 use crate::database;
-use crate::output::{print, print_json, say, stdout_coloured};
-use crate::page::{PageArgs, say_next};
+use crate::output::table::{Column, render};
+use crate::output::{print, print_json, print_message};
+use crate::page::{PageArgs, print_next_page};
 use crate::settings::Settings;
-use crate::table::{Column, render};
 use crate::time::relative;
 
-/// Jobs that a line names; the rest is counted.
+/// Jobs whose ids a line shows. The rest is counted.
 const JOBS_NAMED: usize = 3;
 
 pub(crate) async fn run(page: &PageArgs, settings: &Settings) -> anyhow::Result<()> {
     let entries = database::open(settings).await?.audit(page.before, page.limit()).await?;
     let next = page.next(entries.iter().map(|entry| entry.id));
     if entries.is_empty() {
-        say(match page.before {
-            Some(_) => "no change is older than that",
-            None => "nobody has changed anything yet",
+        print_message(match page.before {
+            Some(_) => "there are no older changes",
+            None => "no changes yet",
         });
     }
     if settings.json() {
@@ -29,7 +29,7 @@ pub(crate) async fn run(page: &PageArgs, settings: &Settings) -> anyhow::Result<
     } else if !entries.is_empty() {
         print(&table(&entries, SystemTime::now()))?;
     }
-    say_next(next);
+    print_next_page(next);
     Ok(())
 }
 
@@ -43,10 +43,10 @@ fn table(entries: &[AuditEntry], now: SystemTime) -> String {
         Column::new("SUBJECT", entries, |entry| entry.subject.clone().unwrap_or_default()).cut().optional(),
         Column::new("JOBS", entries, jobs).cut().optional(),
     ];
-    render(columns, stdout_coloured())
+    render(columns)
 }
 
-/// The first few, and how many more there are.
+/// The first ids, and the number of the others.
 fn named(ids: &[i64]) -> String {
     let mut words: Vec<String> = ids.iter().take(JOBS_NAMED).map(ToString::to_string).collect();
     if ids.len() > JOBS_NAMED {
@@ -60,8 +60,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_names_a_few_jobs_and_counts_the_rest() {
-        let told = [named(&[]), named(&[7]), named(&[1, 2, 3]), named(&[1, 2, 3, 4, 5])];
-        assert_eq!(told, ["", "7", "1 2 3", "1 2 3 and 2 more"]);
+    fn a_line_shows_a_few_ids_and_counts_the_rest() {
+        let shown = [named(&[]), named(&[7]), named(&[1, 2, 3]), named(&[1, 2, 3, 4, 5])];
+        assert_eq!(shown, ["", "7", "1 2 3", "1 2 3 and 2 more"]);
     }
 }

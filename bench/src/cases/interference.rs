@@ -1,4 +1,4 @@
-//! What stands around the jobs must not slow them down: a backlog, jobs in flight elsewhere, a pinned horizon.
+//! Throughput with interference: a backlog, jobs that another worker holds, a pinned vacuum horizon.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ const JOBS: u64 = 100_000;
 /// How long the horizon stays pinned.
 const PINNED: Duration = Duration::from_secs(60);
 
-/// The first 100,000 of a short and of a long queue.
+/// Drains the first 100,000 jobs of a short and of a long queue.
 pub(crate) async fn backlog(url: &str) -> Result<Vec<Row>> {
     let [short, long] = Turns::<2>::measure(async |index| {
         let behind = if index == 0 { 20_000 } else { 1_000_000 };
@@ -31,7 +31,7 @@ pub(crate) async fn backlog(url: &str) -> Result<Vec<Row>> {
     ])
 }
 
-/// With jobs in front that another worker holds.
+/// Drains jobs behind others that another worker holds.
 pub(crate) async fn in_flight(url: &str) -> Result<Vec<Row>> {
     const HELD: [u64; 3] = [0, 10_000, 50_000];
     let [none, some, many] = Turns::<3>::measure(async |index| {
@@ -55,7 +55,7 @@ pub(crate) async fn in_flight(url: &str) -> Result<Vec<Row>> {
     ])
 }
 
-/// Gives the oldest jobs to a worker that keeps them.
+/// Assigns the oldest jobs to a worker that never settles them.
 async fn hold(session: &Session, jobs: u64) -> Result<()> {
     let sql = format!(
         "insert into pitwheel.worker (name, lease, lease_until) values ('elsewhere', '1 day', now() + interval '1 day');
@@ -65,8 +65,8 @@ async fn hold(session: &Session, jobs: u64) -> Result<()> {
     Ok(session.client.batch_execute(&sql).await?)
 }
 
-/// One worker, and one load of jobs after the other, first with the horizon free and then while another session keeps a
-/// snapshot that no dead row may leave. Each load is timed from its commit to its last run.
+/// One worker drains one load of jobs after the other, first as usual, then while another session keeps a snapshot, so that vacuum
+/// can remove no dead row. Each load is timed from its commit to its last run.
 pub(crate) async fn pinned(url: &str) -> Result<Vec<Row>> {
     let (pitwheel, session) = fresh(url).await?;
     let running = Running::start(&pitwheel);
