@@ -59,6 +59,8 @@ async fn resize(image: &str, width: u32) -> String {
 
 #[tokio::main]
 async fn main() -> Result<()> {
+    // Warnings go to stderr. Without a subscriber, a server that cannot be reached is waited for in silence.
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let server = std::env::var("PITWHEEL_SERVER").unwrap_or_else(|_| "127.0.0.1:7475".to_owned());
 
     // A server on another machine needs `https://` and `.token(…)`: see `pitwheel tokens create --help`.
