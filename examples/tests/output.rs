@@ -1,4 +1,4 @@
-//! Every example runs as its head tells, in a process of its own, and prints what its head promises.
+//! Every example runs as a separate process and prints the output that the head of its file promises.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -62,7 +62,7 @@ async fn the_python_worker_needs_a_server_and_no_database() -> Result<()> {
     let db = TestDb::new().await?;
     let mut example = Command::new(python().await?);
     example.arg(path("python/worker.py")).env("PITWHEEL_SERVER", serve(&db).await?);
-    // Otherwise Python keeps lines back that go to no terminal.
+    // Otherwise Python buffers what does not go to a terminal.
     example.env("PYTHONUNBUFFERED", "1");
     prints_what_its_head_promises(&mut example, "python/worker.py").await
 }
