@@ -46,7 +46,7 @@ async fn send_invoice(job: SendInvoice, context: Context) -> Result<Verdict> {
     // An error is stored with the job, and the job runs again after a while.
     deliver(&job, context.attempt()).await.with_context(|| format!("cannot send invoice {number}"))?;
     println!("invoice {number}: sent to {email} at attempt {}", context.attempt());
-    Ok(Verdict::Complete)
+    Ok(Verdict::complete().into())
 }
 
 /// Stands for a mail server that refuses one invoice at first.

@@ -19,7 +19,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use pitwheel::{Context, Job, Verdict, Worker};
+use pitwheel::{Completion, Context, Job, Verdict, Worker};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -36,7 +36,7 @@ impl Job for ResizeImage {
 }
 
 /// The same function would work with `Worker::new(&pitwheel)`, in process.
-async fn resize_image(job: ResizeImage, context: Context) -> Result<Verdict> {
+async fn resize_image(job: ResizeImage, context: Context) -> Result<Completion> {
     let mut files = Vec::new();
     for width in &job.widths {
         // `pitwheel jobs cancel` ends the wait; an error then leaves the job cancelled.

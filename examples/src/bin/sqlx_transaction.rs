@@ -43,7 +43,7 @@ async fn place_order(pool: &PgPool, item: &str) -> Result<()> {
     let mut transaction = pool.begin().await?;
     let insert = "insert into example_order (item) values ($1) returning id";
     let order = sqlx::query_scalar(insert).bind(item).fetch_one(&mut *transaction).await?;
-    pitwheel::adapter::sqlx::enqueue(&mut transaction, [&ShipOrder { order }]).await?;
+    pitwheel::transaction::sqlx::enqueue(&mut transaction, [&ShipOrder { order }]).await?;
     // An error here rolls back both: no worker ever sees the job.
     ensure!(item != "unicorn", "not in stock");
     transaction.commit().await?;
@@ -54,7 +54,7 @@ async fn place_order(pool: &PgPool, item: &str) -> Result<()> {
 async fn ship_order(pool: PgPool, job: ShipOrder, context: Context) -> Result<()> {
     let mut transaction = pool.begin().await?;
     // The settle comes first. `Lost` means that another worker has the job now, so nothing may be written.
-    let settled = pitwheel::adapter::sqlx::complete(&mut transaction, &context).await?;
+    let settled = pitwheel::transaction::sqlx::complete(&mut transaction, &context).await?;
     ensure!(settled == Settled::Written, "the claim was lost");
     let update = "update example_order set shipped = true where id = $1 returning item";
     let item: String = sqlx::query_scalar(update).bind(job.order).fetch_one(&mut *transaction).await?;
