@@ -7,12 +7,12 @@ use pitwheel::Pitwheel;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::access::{Caller, Need};
-use crate::http::Answer;
+use crate::auth::access::{Caller, Need};
 use crate::http::extract::{Body, Path, Query};
 use crate::http::jobs::moment;
-use crate::http::problem::Problem;
-use crate::http::views::{AuditLine, TokenLine};
+use crate::http::responses::Answer;
+use crate::problem::Problem;
+use crate::views::{AuditLine, TokenLine};
 
 /// The tokens that were not revoked.
 #[derive(Debug, Serialize, ToSchema)]

@@ -13,11 +13,11 @@ use serde::Deserialize;
 use serde_json::json;
 use utoipa::IntoParams;
 
-use crate::access::{Caller, Need};
-use crate::http::Answer;
+use crate::auth::access::{Caller, Need};
 use crate::http::extract::Query;
-use crate::http::problem::Problem;
-use crate::watch::{JOBS_MAX, News, Watch};
+use crate::http::responses::Answer;
+use crate::observe::watch::{JOBS_MAX, News, Watch};
+use crate::problem::Problem;
 
 /// What to watch.
 #[derive(Debug, Deserialize, IntoParams)]

@@ -6,8 +6,8 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 
-use crate::access::Caller;
-use crate::http::problem::Problem;
+use crate::auth::access::Caller;
+use crate::problem::Problem;
 
 /// A JSON body.
 pub(crate) struct Body<T>(pub(crate) T);

@@ -11,12 +11,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::access::{Caller, Need, trace_of};
-use crate::http::Answer;
+use crate::auth::access::{Caller, Need, trace_of};
 use crate::http::extract::{Body, Path, Query};
-use crate::http::problem::Problem;
-use crate::http::views::{JobInFull, JobLine};
-use crate::{limits, traces};
+use crate::http::responses::Answer;
+use crate::limits;
+use crate::observe::traces;
+use crate::problem::Problem;
+use crate::views::{JobInFull, JobLine};
 
 /// Which jobs, and which page of them.
 #[derive(Debug, Default, Deserialize, IntoParams, ToSchema)]

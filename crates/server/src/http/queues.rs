@@ -6,11 +6,11 @@ use pitwheel::Pitwheel;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::access::{Caller, Need};
-use crate::http::Answer;
+use crate::auth::access::{Caller, Need};
 use crate::http::extract::{Body, Path};
-use crate::http::problem::Problem;
-use crate::http::views::{Kind, Queue};
+use crate::http::responses::Answer;
+use crate::problem::Problem;
+use crate::views::{Kind, Queue};
 
 /// The queues that have live jobs or are paused.
 #[derive(Debug, Serialize, ToSchema)]

@@ -6,11 +6,11 @@ use pitwheel::{Pitwheel, WorkerCommand};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::access::{Caller, Need};
-use crate::http::Answer;
+use crate::auth::access::{Caller, Need};
 use crate::http::extract::{Path, Query};
-use crate::http::problem::Problem;
-use crate::http::views::Worker;
+use crate::http::responses::Answer;
+use crate::problem::Problem;
+use crate::views::Worker;
 
 /// Which page.
 #[derive(Debug, Deserialize, IntoParams)]

@@ -97,7 +97,7 @@ mod tests {
 
     /// What docs/errors.md says of each code: HTTP status and gRPC code.
     fn documented() -> Vec<(String, u16, String)> {
-        let text = include_str!("../../../../docs/errors.md");
+        let text = include_str!("../../../docs/errors.md");
         let rows = text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| code"));
         let cells = rows.map(|row| row.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>());
         cells.map(|cells| (cells[1].clone(), cells[2].parse().unwrap_or(0), cells[3].clone())).collect()
@@ -118,7 +118,7 @@ mod tests {
             ]
         };
         let told = errors().into_iter().map(|error| {
-            let grpc = format!("{:?}", crate::convert::status(&error).code());
+            let grpc = format!("{:?}", crate::grpc::messages::status(&error).code());
             let problem = Problem::from(error);
             (problem.title.to_owned(), problem.status, grpc)
         });

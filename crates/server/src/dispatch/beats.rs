@@ -8,8 +8,8 @@ use pitwheel::Claim;
 use pitwheel::engine::{Ending, Settlement, heartbeat, held, retire};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::node::Node;
-use crate::reports::Refusal;
+use crate::dispatch::node::Node;
+use crate::dispatch::reports::Refusal;
 
 /// How long a heartbeat may wait for others. Far below the time after which a worker would miss it.
 const LINGER: Duration = Duration::from_millis(500);

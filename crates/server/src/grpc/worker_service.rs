@@ -16,11 +16,12 @@ use pitwheel_proto::v1::worker_service_server::WorkerService;
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status};
 
-use crate::access::{Caller, Need, caller};
-use crate::convert::{self, Reported};
-use crate::node::Node;
-use crate::streams::Message;
-use crate::{beats, limits};
+use crate::auth::access::{Caller, Need, caller};
+use crate::dispatch::beats;
+use crate::dispatch::node::Node;
+use crate::dispatch::streams::Message;
+use crate::grpc::messages::{self, Reported};
+use crate::limits;
 
 pub(crate) struct Workers {
     node: Arc<Node>,
@@ -39,7 +40,7 @@ impl Workers {
             return Ok(HashMap::new());
         }
         let found = self.node.pool.run(async |client| attempts(&*client, &failed).await).await;
-        found.map_err(|error| convert::status(&error))
+        found.map_err(|error| messages::status(&error))
     }
 
     /// Which of these workers came in with another token than the caller's. What is open here is known; the rest is asked
@@ -54,7 +55,7 @@ impl Workers {
             return Ok(HashSet::new());
         }
         let own = self.node.pool.run(async |client| workers_of_token(&*client, token, &unknown).await).await;
-        let own = own.map_err(|error| convert::status(&error))?;
+        let own = own.map_err(|error| messages::status(&error))?;
         Ok(unknown.into_iter().filter(|worker| !own.contains(worker)).collect())
     }
 
@@ -74,7 +75,7 @@ impl Workers {
             return Ok(HashSet::new());
         }
         let own = self.node.pool.run(async |client| claims_of_token(&*client, token, &unknown).await).await;
-        let own = own.map_err(|error| convert::status(&error))?;
+        let own = own.map_err(|error| messages::status(&error))?;
         Ok(unknown.into_iter().filter(|claim| !own.contains(claim)).collect())
     }
 }
@@ -116,11 +117,11 @@ impl WorkerService for Workers {
         let token = caller.token;
         let worker = Registration { name, lease, transport: "grpc", queues, kinds, slots, token };
         let opened = node.open(worker).await;
-        let (worker, messages) = opened.map_err(|error| convert::status(&error))?;
+        let (worker, messages) = opened.map_err(|error| messages::status(&error))?;
         let welcome = v1::Welcome {
             worker_id: worker,
-            lease: Some(convert::duration(node.options.lease)),
-            heartbeat_every: Some(convert::duration(node.heartbeat_every())),
+            lease: Some(messages::duration(node.options.lease)),
+            heartbeat_every: Some(messages::duration(node.heartbeat_every())),
         };
         let first = Some(v1::StreamJobsResponse { event: Some(Event::Welcome(welcome)) });
         Ok(Response::new(Assigned { node: node.clone(), worker, first, messages }))
@@ -138,18 +139,18 @@ impl WorkerService for Workers {
         limits::batch("workers", workers.len())?;
         let others = self.others(&caller, &workers).await?;
         workers.retain(|worker| !others.contains(worker));
-        let mut answer = self.node.beats.beat(workers).await.map_err(|error| convert::refusal(&error))?;
+        let mut answer = self.node.beats.beat(workers).await.map_err(|error| messages::refusal(&error))?;
         // Of somebody else's worker nothing is told but that it is not theirs to keep.
         answer.dead.extend(&others);
         for ended in request.ended.into_iter().filter(|ended| !others.contains(&ended.worker_id)) {
             // Its connection broke, which we may not have noticed: nobody reads what would be sent down.
             self.node.streams().close(ended.worker_id);
-            let holding: Vec<Claim> = ended.holding.into_iter().map(convert::claim).collect();
+            let holding: Vec<Claim> = ended.holding.into_iter().map(messages::claim).collect();
             let given_back = beats::ended(&self.node, ended.worker_id, &holding).await;
-            given_back.map_err(|error| convert::refusal(&error))?;
+            given_back.map_err(|error| messages::refusal(&error))?;
         }
         Ok(Response::new(v1::HeartbeatResponse {
-            cancelled: answer.cancelled.into_iter().map(convert::claim_message).collect(),
+            cancelled: answer.cancelled.into_iter().map(messages::claim_message).collect(),
             dead_worker_ids: answer.dead,
             draining_worker_ids: answer.draining,
         }))
@@ -163,7 +164,7 @@ impl WorkerService for Workers {
         caller.needs(Need::Work)?;
         let results = request.into_inner().results;
         limits::batch("results", results.len())?;
-        let reported = results.into_iter().map(convert::reported).collect::<Result<Vec<_>, _>>()?;
+        let reported = results.into_iter().map(messages::reported).collect::<Result<Vec<_>, _>>()?;
         let others = self.claims_of_others(&caller, &reported).await?;
         let attempts = self.attempts(&reported).await?;
         let mut written = vec![v1::Written::Lost; reported.len()];
@@ -175,11 +176,11 @@ impl WorkerService for Workers {
             }
             let ctid = self.node.streams().ctid(claim);
             match what.ending(attempts.get(&claim.id), ctid) {
-                convert::Written::Ending(ending) => {
+                messages::Written::Ending(ending) => {
                     endings.push(Settlement { claim, ending });
                     positions.push(at);
                 }
-                convert::Written::Note(fraction, note) => {
+                messages::Written::Note(fraction, note) => {
                     notes.push((claim, fraction, note));
                     noted_at.push((claim, at));
                 }
@@ -188,13 +189,14 @@ impl WorkerService for Workers {
         if !notes.is_empty() {
             notes.sort_unstable_by_key(|(claim, ..)| claim.id);
             let noted = self.node.pool.run(async |client| progress(&client, &notes).await).await;
-            let noted: HashSet<Claim> = noted.map_err(|error| convert::status(&error))?.into_iter().collect();
+            let noted: HashSet<Claim> =
+                noted.map_err(|error| messages::status(&error))?.into_iter().collect();
             let held = noted_at.into_iter().filter(|(claim, _)| noted.contains(claim));
             held.for_each(|(_, at)| written[at] = v1::Written::Yes);
         }
         if !endings.is_empty() {
             let settled =
-                self.node.reports.settle(endings).await.map_err(|error| convert::refusal(&error))?;
+                self.node.reports.settle(endings).await.map_err(|error| messages::refusal(&error))?;
             for (at, settled) in positions.into_iter().zip(settled) {
                 if settled == Settled::Written {
                     written[at] = v1::Written::Yes;

@@ -8,8 +8,8 @@ use pitwheel_proto::v1;
 use pitwheel_proto::v1::result::Outcome as Reply;
 use tonic::Status;
 
+use crate::dispatch::reports::Refusal;
 use crate::limits;
-use crate::reports::Refusal;
 
 const NOTE_CHARS_MAX: usize = 500;
 

@@ -15,7 +15,7 @@ use pitwheel::{Error, Role, TraceContext};
 use tokio::sync::Mutex;
 use tonic::Status;
 
-use crate::http::problem::Problem;
+use crate::problem::Problem;
 
 /// For this long after it was revoked a token may still be good.
 const REMEMBER: Duration = Duration::from_secs(2);

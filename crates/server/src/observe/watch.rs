@@ -7,7 +7,7 @@ use std::time::Duration;
 use pitwheel::{Error, Pitwheel};
 use tokio::sync::{Notify, mpsc};
 
-use crate::http::views::{JobLine, Queue};
+use crate::views::{JobLine, Queue};
 
 /// How often watched things are looked at.
 const EVERY: Duration = Duration::from_millis(500);

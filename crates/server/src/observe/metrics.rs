@@ -7,7 +7,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use pitwheel::engine::{InFlight, WorkerCount, in_flight, worker_counts};
 use pitwheel::{Error, Pitwheel, QueueSummary};
 
-use crate::node::Node;
+use crate::dispatch::node::Node;
 
 /// Seconds: from a hint's way to a night's work.
 const BUCKETS: [f64; 16] =

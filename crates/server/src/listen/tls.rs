@@ -9,7 +9,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 
-use crate::Error;
+use crate::error::Error;
 
 /// Where the certificates are, all in PEM.
 #[derive(Debug, Clone)]

@@ -9,8 +9,9 @@ use pitwheel::{Claim, Settled, TraceContext, metrics};
 use pitwheel_proto::v1;
 use tokio::sync::mpsc;
 
-use crate::group::Group;
-use crate::traces;
+use crate::dispatch::group::Group;
+use crate::grpc::messages;
+use crate::observe::traces;
 
 /// A claim is dealt to this many streams, or to as many as it takes to have room for all of it: few, so that a message carries
 /// a good many jobs, and enough that few jobs are spread.
@@ -230,7 +231,7 @@ impl Streams {
             };
             self.holds.entry(job.hold).or_insert(HoldCount { worker: job.holder, left: 0 }).left += 1;
             self.out.insert(job.claim.id, out);
-            batches.entry(job.holder).or_default().push(crate::convert::assignment(job));
+            batches.entry(job.holder).or_default().push(messages::assignment(job));
         }
         for (worker, jobs) in batches {
             let Some(stream) = self.open.get(&worker) else { continue };
@@ -250,7 +251,7 @@ impl Streams {
     pub(crate) fn cancel(&self, wanted: Vec<(i64, Claim)>) {
         for same in wanted.chunk_by(|one, other| one.0 == other.0) {
             let Some(stream) = self.open.get(&same[0].0) else { continue };
-            let claims = same.iter().map(|(_, claim)| crate::convert::claim_message(*claim)).collect();
+            let claims = same.iter().map(|(_, claim)| messages::claim_message(*claim)).collect();
             let event = v1::stream_jobs_response::Event::Cancels(v1::Cancels { claims });
             let _ = stream.messages.send(v1::StreamJobsResponse { event: Some(event) });
         }

@@ -5,8 +5,10 @@ use pitwheel_proto::v1;
 use pitwheel_proto::v1::job_service_server::JobService;
 use tonic::{Request, Response, Status};
 
-use crate::access::{Need, caller, trace_of};
-use crate::{convert, limits, traces};
+use crate::auth::access::{Need, caller, trace_of};
+use crate::grpc::messages;
+use crate::limits;
+use crate::observe::traces;
 
 pub(crate) struct Jobs {
     pitwheel: Pitwheel,
@@ -28,9 +30,9 @@ impl JobService for Jobs {
         let trace = trace_of(request.metadata().as_ref());
         let jobs = request.into_inner().jobs;
         limits::enqueue(jobs.len())?;
-        let jobs = jobs.into_iter().map(convert::new_job).collect::<Result<Vec<NewJob>, _>>()?;
+        let jobs = jobs.into_iter().map(messages::new_job).collect::<Result<Vec<NewJob>, _>>()?;
         let enqueued =
-            traces::enqueue(&self.pitwheel, jobs, trace).await.map_err(|error| convert::status(&error))?;
+            traces::enqueue(&self.pitwheel, jobs, trace).await.map_err(|error| messages::status(&error))?;
         let jobs = enqueued.into_iter().map(|job| v1::Enqueued { job_id: job.id, is_new: job.is_new });
         Ok(Response::new(v1::EnqueueResponse { jobs: jobs.collect() }))
     }
@@ -42,7 +44,7 @@ impl JobService for Jobs {
         let caller = caller(&request)?;
         caller.needs(Need::SeeJob)?;
         let found = self.pitwheel.job(request.into_inner().job_id).await;
-        let job = convert::job(found.map_err(|error| convert::status(&error))?, caller.only_looks());
+        let job = messages::job(found.map_err(|error| messages::status(&error))?, caller.only_looks());
         Ok(Response::new(v1::GetJobResponse { job: Some(job) }))
     }
 
@@ -53,7 +55,7 @@ impl JobService for Jobs {
         let caller = caller(&request)?;
         caller.needs(Need::Operate)?;
         let cancelled = self.pitwheel.acting_as(&caller.name).cancel(request.into_inner().job_id).await;
-        let at_once = cancelled.map_err(|error| convert::status(&error))? == Cancelled::AtOnce;
+        let at_once = cancelled.map_err(|error| messages::status(&error))? == Cancelled::AtOnce;
         Ok(Response::new(v1::CancelJobResponse { at_once }))
     }
 }

@@ -11,7 +11,7 @@ use pitwheel::engine::{
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::node::Node;
+use crate::dispatch::node::Node;
 
 pub(crate) struct Group {
     pub(crate) queues: Vec<String>,

@@ -13,13 +13,14 @@ use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::access::Access;
-use crate::beats::Beats;
-use crate::group;
-use crate::reports::Reports;
-use crate::streams::{Message, Streams};
-use crate::watch::Watch;
-use crate::{Options, beats, metrics, reports, watch};
+use crate::auth::access::Access;
+use crate::dispatch::beats::{self, Beats};
+use crate::dispatch::group;
+use crate::dispatch::reports::{self, Reports};
+use crate::dispatch::streams::{Message, Streams};
+use crate::observe::metrics;
+use crate::observe::watch::{self, Watch};
+use crate::options::Options;
 
 /// Two claims, two settles, heartbeats and the look after the dead.
 const CONNECTIONS: usize = 6;

@@ -7,7 +7,7 @@ use pitwheel::engine::{Settlement, settle};
 use pitwheel::{Error, Settled};
 use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot};
 
-use crate::node::Node;
+use crate::dispatch::node::Node;
 
 /// Endings per statement, as far as reports can be joined.
 const BATCH_MAX: usize = 1000;

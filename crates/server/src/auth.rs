@@ -1,0 +1,3 @@
+//! Who calls, and what the caller may do.
+
+pub(crate) mod access;
