@@ -1,10 +1,14 @@
-//! The HTTP API.
+//! The HTTP API, one file for each resource. [`router`] puts them together.
 
-mod admin;
+mod audit;
 mod events;
 mod extract;
 mod jobs;
+mod kinds;
+mod openapi;
+mod probes;
 mod queues;
 pub(crate) mod responses;
 pub(crate) mod router;
+mod tokens;
 mod workers;

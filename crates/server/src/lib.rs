@@ -1,8 +1,8 @@
-//! `pitwheel serve`: jobs for workers in any language, over gRPC, and everything else over HTTP, on one port.
+//! The Pitwheel server: gRPC for workers in any language, and an HTTP API for programs and people, on one port.
 //!
-//! A node claims for all the streams that are open on it and sends each what it has room for. What a worker
-//! holds is its own, in the database, and not the node's: heartbeats and reports may go to any node, and a node that dies takes
-//! no job with it.
+//! A node claims jobs for all streams that are open on it and sends each as many as it has free slots. A claim belongs to
+//! the worker, in the database, and not to the node: heartbeats and results may go to any node, and a node that dies
+//! loses no job.
 
 #![warn(missing_docs)]
 
@@ -19,7 +19,10 @@ mod problem;
 mod serve;
 pub mod views;
 
+pub use crate::auth::caller::Caller;
 pub use crate::error::Error;
+pub use crate::http::responses::ErrorResponses;
 pub use crate::listen::tls::Tls;
 pub use crate::options::Options;
+pub use crate::problem::Problem;
 pub use crate::serve::run;

@@ -1,4 +1,4 @@
-//! Metrics, traces and watchers.
+//! What a node shows of itself: metrics, traces, and events for watchers.
 
 pub(crate) mod metrics;
 pub(crate) mod traces;

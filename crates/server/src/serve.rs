@@ -1,6 +1,7 @@
-//! Building and running a server.
+//! Running a server.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,35 +13,40 @@ use pitwheel_proto::v1::job_service_server::JobServiceServer;
 use pitwheel_proto::v1::worker_service_server::WorkerServiceServer;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
 use tonic::transport::Server;
 
-use crate::auth::access::{self, Access};
+use crate::auth::middleware::{Authentication, authenticate};
+use crate::auth::tokens::Tokens;
 use crate::dispatch::node::Node;
 use crate::error::Error;
 use crate::grpc::job_service::Jobs;
 use crate::grpc::worker_service::Workers;
-use crate::http::router::{self, Api};
+use crate::http::router::{Api, not_found, router};
 use crate::limits;
 use crate::listen::connections::incoming;
 use crate::listen::tls::Tls;
-use crate::observe::metrics::Metrics;
+use crate::observe::metrics::{self, Metrics};
 use crate::observe::traces;
+use crate::observe::watch::{self, Watch};
 use crate::options::Options;
 
-/// A peer that vanished without a word is noticed after this long and half again.
+/// A connection whose peer does not answer is closed after this long and half as long again.
 const KEEPALIVE: Duration = Duration::from_secs(10);
-/// How long a node that ends waits for its peers to hang up: longer than it takes to notice that one has vanished. One that
-/// connected and never said a word is noticed by nobody.
-const FAREWELL: Duration = Duration::from_secs(16);
+/// How long a server that stops waits for its connections to close: longer than [`KEEPALIVE`] needs to find a dead peer. A
+/// client that connected and never sent anything is not found by it.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(16);
 /// Streams and calls at a time on one connection.
 const CALLS_MAX: u32 = 2000;
 
-/// Serves until `shutdown` ends, which is not waited for before it serves: then streams are ended, what was claimed but not sent is given back, and reports under way
-/// are answered.
+/// Serves until `shutdown` ends. Then streams are ended, jobs that were claimed but not sent are released, and calls under
+/// way are answered. `shutdown` is first polled when the server accepts connections.
 ///
 /// # Errors
-/// At the start only: a schema this version cannot work with, an address that others can reach.
+/// When the server cannot start: the schema does not fit this version, the address can be reached from other machines and
+/// no token exists, or a certificate cannot be used.
 pub async fn run(
     pitwheel: Pitwheel,
     listener: TcpListener,
@@ -48,33 +54,34 @@ pub async fn run(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), Error> {
     pitwheel.check_schema().await?;
-    let address = listener.local_addr().ok();
-    let is_open = address.is_none_or(|address| !address.ip().is_loopback());
     let tls = options.tls.as_ref().map(Tls::acceptor).transpose()?;
-    let access = Arc::new(Access::new(pool_of(&pitwheel, 1)?, is_open || options.require_tokens));
-    if is_open && !access.any().await? {
-        return Err(Error::Open(address.unwrap_or(([0, 0, 0, 0], 0).into())));
-    }
-    if is_open && tls.is_none() {
-        tracing::warn!(
-            "tokens and payloads travel in the clear: give a certificate, or put a proxy before this"
-        );
-    }
+    let authentication = authentication(&pitwheel, &listener, &options).await?;
     if options.traces {
         traces::enable();
     }
-    let node = Node::start(pitwheel.clone(), options, access.clone())?;
-    let routes = routes(&pitwheel, &node, access).await?;
-    let told = Notify::new();
-    let ending = async {
-        shutdown.await;
-        // First the streams, so that their workers look for another node; calls under way are still answered.
-        node.stop();
-        told.notify_one();
+    let node = Node::start(&pitwheel, &options, authentication.tokens.clone())?;
+    let watch = Arc::new(Watch::default());
+    let background = Background::default();
+    background.spawn(watch::run(watch.clone(), pitwheel.clone()));
+    background.spawn(metrics::run_upkeep());
+    let api = Api {
+        metrics: Arc::new(Metrics::new(pitwheel.clone(), node.pool.clone())),
+        node: node.clone(),
+        watch: watch.clone(),
+        pitwheel,
     };
-    let too_long = async {
-        told.notified().await;
-        tokio::time::sleep(FAREWELL).await;
+    let routes = routes(api, authentication).await?;
+    let stopping = Notify::new();
+    let shutdown = async {
+        shutdown.await;
+        // First the streams, so that workers look for another node; calls under way are still answered.
+        node.stop();
+        watch.close();
+        stopping.notify_one();
+    };
+    let timeout = async {
+        stopping.notified().await;
+        tokio::time::sleep(SHUTDOWN_MAX).await;
     };
     let serving = Server::builder()
         .accept_http1(true)
@@ -82,17 +89,38 @@ pub async fn run(
         .http2_keepalive_timeout(Some(KEEPALIVE / 2))
         .max_concurrent_streams(CALLS_MAX)
         .add_routes(routes)
-        .serve_with_incoming_shutdown(incoming(listener, tls), ending);
+        .serve_with_incoming_shutdown(incoming(listener, tls), shutdown);
     tokio::select! {
         served = serving => served?,
-        () = too_long => tracing::warn!("ending although somebody is still connected"),
+        () = timeout => tracing::warn!("stopping although clients are still connected"),
     }
     node.finish().await;
+    background.end().await;
     Ok(())
 }
 
-/// Both doors, behind one door-keeper.
-async fn routes(pitwheel: &Pitwheel, node: &Arc<Node>, access: Arc<Access>) -> Result<Routes, Error> {
+/// How callers are authenticated on this listener. An address that other machines can reach needs a token.
+async fn authentication(
+    pitwheel: &Pitwheel,
+    listener: &TcpListener,
+    options: &Options,
+) -> Result<Arc<Authentication>, Error> {
+    let address = listener.local_addr().unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)));
+    let is_open = !address.ip().is_loopback();
+    let tokens = Arc::new(Tokens::new(pool_of(pitwheel, 1)?));
+    if is_open && !tokens.exist().await? {
+        return Err(Error::Open(address));
+    }
+    if is_open && options.tls.is_none() {
+        tracing::warn!(
+            "tokens and payloads travel in the clear: configure TLS, or put a proxy with TLS in front of this server"
+        );
+    }
+    Ok(Arc::new(Authentication { tokens, required: is_open || options.require_tokens }))
+}
+
+/// gRPC and HTTP, behind the same authentication.
+async fn routes(api: Api, authentication: Arc<Authentication>) -> Result<Routes, Error> {
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_serving::<WorkerServiceServer<Workers>>().await;
     health.set_serving::<JobServiceServer<Jobs>>().await;
@@ -101,17 +129,37 @@ async fn routes(pitwheel: &Pitwheel, node: &Arc<Node>, access: Arc<Access>) -> R
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()
         .map_err(|error| pitwheel::Error::Invalid(error.to_string()))?;
-    let workers = WorkerServiceServer::new(Workers::new(node.clone()));
-    let jobs = JobServiceServer::new(Jobs::new(pitwheel.clone()));
+    let workers = WorkerServiceServer::new(Workers::new(api.node.clone()));
+    let jobs = JobServiceServer::new(Jobs::new(api.pitwheel.clone()));
     let grpc = Routes::new(health_service)
         .add_service(reflection)
         .add_service(workers.max_decoding_message_size(limits::MESSAGE_BYTES_MAX))
         .add_service(jobs.max_decoding_message_size(limits::MESSAGE_BYTES_MAX));
-    let api = Api {
-        pitwheel: pitwheel.clone(),
-        watch: node.watch.clone(),
-        metrics: Arc::new(Metrics::new(pitwheel.clone(), node.clone())),
-    };
-    let both = grpc.into_axum_router().merge(router::router(api)).fallback(router::nowhere);
-    Ok(Routes::from(both.layer(from_fn_with_state(access, access::enter))))
+    let both = grpc.into_axum_router().merge(router(api)).fallback(not_found);
+    Ok(Routes::from(both.layer(from_fn_with_state(authentication, authenticate))))
+}
+
+/// Loops that run beside the node. They end with the server, also when it fails.
+#[derive(Default)]
+struct Background {
+    tasks: TaskTracker,
+    end: CancellationToken,
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.end.cancel();
+    }
+}
+
+impl Background {
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(self.end.clone().run_until_cancelled_owned(task));
+    }
+
+    async fn end(&self) {
+        self.end.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
 }

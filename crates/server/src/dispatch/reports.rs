@@ -1,131 +1,123 @@
-//! Writing endings that many workers report, in batches as large as what came together while the last one was written.
+//! Writes the endings that many workers report. A batch is as large as what arrived while the last one was written.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use pitwheel::engine::{Settlement, settle};
+use pitwheel::engine::{Pool, Settlement, settle};
 use pitwheel::{Error, Settled};
 use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot};
 
-use crate::dispatch::node::Node;
+use crate::dispatch::batch::{Limits, next_batch};
+use crate::dispatch::streams::SharedStreams;
 
-/// Endings per statement, as far as reports can be joined.
-const BATCH_MAX: usize = 1000;
-/// A batch smaller than this waits a moment for others.
-const BATCH_FAIR: usize = 300;
-const LINGER: Duration = Duration::from_millis(1);
+/// Endings of one statement: more make it slower without saving commits. One millisecond costs a worker little, and
+/// joins the reports of many workers into one commit.
+const BATCH: Limits = Limits { max: 1000, enough: 300, linger: Duration::from_millis(1) };
 
-/// One report, and who waits for its answer.
+/// One report, and where its result is awaited.
 pub(crate) struct Report {
     endings: Vec<Settlement>,
-    answer: oneshot::Sender<Result<Vec<Settled>, Refusal>>,
+    reply: oneshot::Sender<Result<Vec<Settled>, NotWritten>>,
 }
 
-/// Why something was not written.
+/// Why a report or a heartbeat was not written.
 #[derive(Debug, Clone, thiserror::Error)]
-pub(crate) enum Refusal {
-    /// The node takes no more.
-    #[error("this node is ending: try another")]
-    Ending,
-    /// The database did not take it.
+pub(crate) enum NotWritten {
+    #[error("this node is stopping: use another node")]
+    Stopping,
     #[error(transparent)]
-    Engine(Arc<Error>),
+    Failed(Arc<Error>),
 }
 
-impl From<Error> for Refusal {
-    fn from(error: Error) -> Refusal {
-        Refusal::Engine(Arc::new(error))
+impl From<Error> for NotWritten {
+    fn from(error: Error) -> NotWritten {
+        NotWritten::Failed(Arc::new(error))
     }
 }
 
-/// The way in.
+/// The sending side: writes endings through the loops of [`run`].
+#[derive(Clone)]
 pub(crate) struct Reports {
-    sender: Mutex<Option<mpsc::UnboundedSender<Report>>>,
+    /// `None` after [`Reports::close`].
+    sender: Arc<Mutex<Option<mpsc::UnboundedSender<Report>>>>,
 }
 
 impl Reports {
     pub(crate) fn new() -> (Reports, mpsc::UnboundedReceiver<Report>) {
         let (sender, receiver) = mpsc::unbounded_channel();
-        (Reports { sender: Mutex::new(Some(sender)) }, receiver)
+        (Reports { sender: Arc::new(Mutex::new(Some(sender))) }, receiver)
     }
 
-    /// Writes endings; one answer for each, in order.
-    pub(crate) async fn settle(&self, endings: Vec<Settlement>) -> Result<Vec<Settled>, Refusal> {
+    /// Writes endings; one result for each, in the same order. If the caller goes away, they are written all the same.
+    pub(crate) async fn settle(&self, endings: Vec<Settlement>) -> Result<Vec<Settled>, NotWritten> {
         let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let (answer, answered) = oneshot::channel();
-        let sent = sender.and_then(|sender| sender.send(Report { endings, answer }).ok());
+        let (reply, replied) = oneshot::channel();
+        let sent = sender.and_then(|sender| sender.send(Report { endings, reply }).ok());
         if sent.is_none() {
-            return Err(Refusal::Ending);
+            return Err(NotWritten::Stopping);
         }
-        answered.await.unwrap_or(Err(Refusal::Ending))
+        replied.await.unwrap_or(Err(NotWritten::Stopping))
     }
 
-    /// Takes no more. Those who have begun to send are still answered.
+    /// Accepts no more reports. Those that were sent before are still written.
     pub(crate) fn close(&self) {
         self.sender.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 }
 
-/// Writes until nothing more can come. Two loops, so that one batch is prepared while the other waits for its commit.
-pub(crate) async fn run(node: Arc<Node>, queue: mpsc::UnboundedReceiver<Report>) {
+/// Writes reports until [`Reports::close`]. Two loops: one prepares a batch while the other waits for its commit.
+pub(crate) async fn run(pool: Pool, streams: SharedStreams, queue: mpsc::UnboundedReceiver<Report>) {
     let queue = AsyncMutex::new(queue);
     let write_all = async || {
         while let Some(batch) = next(&queue).await {
-            write(&node, batch).await;
+            write(&pool, &streams, batch).await;
         }
     };
     tokio::join!(write_all(), write_all());
 }
 
-/// The next reports that fit into one batch.
 async fn next(queue: &AsyncMutex<mpsc::UnboundedReceiver<Report>>) -> Option<Vec<Report>> {
-    let mut queue = queue.lock().await;
-    let first = queue.recv().await?;
-    let mut count = first.endings.len();
-    let mut batch = vec![first];
-    if count < BATCH_FAIR && queue.is_empty() {
-        tokio::time::sleep(LINGER).await;
-    }
-    while count < BATCH_MAX {
-        let Ok(report) = queue.try_recv() else { break };
-        count += report.endings.len();
-        batch.push(report);
-    }
-    Some(batch)
+    next_batch(&mut *queue.lock().await, &BATCH, |report| report.endings.len()).await
 }
 
-/// Writes reports together; if Postgres refuses one of them, each by itself, so that it cannot hold up the others.
-async fn write(node: &Node, batch: Vec<Report>) {
-    let emptied = node.streams().take_emptied();
+/// Writes reports together. If Postgres rejects the batch, writes each report alone, so that one bad report does not fail
+/// the others.
+async fn write(pool: &Pool, streams: &SharedStreams, batch: Vec<Report>) {
+    let emptied = streams.lock().take_emptied();
     let together: Vec<Settlement> = batch.iter().flat_map(|report| report.endings.iter().cloned()).collect();
-    match put(node, &together, &emptied).await {
+    match write_endings(pool, streams, &together, &emptied).await {
         Ok(settled) => {
             let mut settled = settled.into_iter();
             for report in batch {
-                let answers = settled.by_ref().take(report.endings.len()).collect();
-                let _ = report.answer.send(Ok(answers));
+                let results = settled.by_ref().take(report.endings.len()).collect();
+                let _ = report.reply.send(Ok(results));
             }
         }
         Err(error) if error.is_transient() || batch.len() == 1 => {
-            let refusal = Refusal::from(error);
-            batch.into_iter().for_each(|report| {
-                let _ = report.answer.send(Err(refusal.clone()));
-            });
+            let error = NotWritten::from(error);
+            for report in batch {
+                let _ = report.reply.send(Err(error.clone()));
+            }
         }
         Err(_) => {
             for report in batch {
-                let settled = put(node, &report.endings, &[]).await.map_err(Refusal::from);
-                let _ = report.answer.send(settled);
+                let settled = write_endings(pool, streams, &report.endings, &[]).await;
+                let _ = report.reply.send(settled.map_err(NotWritten::from));
             }
         }
     }
 }
 
-/// Whatever the answer says of a claim, written or lost, it has ended here.
-async fn put(node: &Node, endings: &[Settlement], emptied: &[i64]) -> Result<Vec<Settled>, Error> {
-    let settled = node.pool.run(async |client| settle(&*client, endings, emptied).await).await?;
-    let mut streams = node.streams();
-    streams.count(endings, &settled);
+/// Writes endings and frees their slots: whether a claim was written or lost, it no longer runs here.
+async fn write_endings(
+    pool: &Pool,
+    streams: &SharedStreams,
+    endings: &[Settlement],
+    emptied: &[i64],
+) -> Result<Vec<Settled>, Error> {
+    let settled = pool.run(async |client| settle(&*client, endings, emptied).await).await?;
+    let mut streams = streams.lock();
+    streams.record(endings, &settled);
     streams.ended(endings.iter().map(|ending| ending.claim));
     drop(streams);
     Ok(settled)

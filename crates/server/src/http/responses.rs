@@ -1,26 +1,27 @@
-//! What every call of the API may be answered with instead.
+//! The error responses that every operation of the API may return.
 
 use utoipa::IntoResponses;
 
 use crate::problem::Problem;
 
-/// What every call may be answered with instead.
+/// The error responses that every operation may return, for the OpenAPI document: name it in `responses(...)` of
+/// `#[utoipa::path]`.
 #[derive(IntoResponses)]
-#[allow(dead_code, reason = "for the description only")]
-pub(crate) enum Answer {
-    /// Something about the request is wrong; nothing was changed.
+#[allow(dead_code, reason = "only the OpenAPI document uses the variants")]
+pub enum ErrorResponses {
+    /// The request is wrong. Nothing was changed.
     #[response(status = 400, content_type = "application/problem+json")]
-    Wrong(#[to_schema] Problem),
-    /// A token is missing, or not known.
+    Invalid(#[to_schema] Problem),
+    /// The token is missing or not valid.
     #[response(status = 401, content_type = "application/problem+json")]
-    Unknown(#[to_schema] Problem),
-    /// The token's role does not allow it.
+    Unauthenticated(#[to_schema] Problem),
+    /// The role of the token does not permit the call.
     #[response(status = 403, content_type = "application/problem+json")]
     Forbidden(#[to_schema] Problem),
-    /// There is no such thing.
+    /// There is no such job, worker, token or path.
     #[response(status = 404, content_type = "application/problem+json")]
-    Missing(#[to_schema] Problem),
-    /// The database is away: try again.
+    NotFound(#[to_schema] Problem),
+    /// The database cannot be reached. Retry later.
     #[response(status = 503, content_type = "application/problem+json")]
-    Away(#[to_schema] Problem),
+    Unavailable(#[to_schema] Problem),
 }

@@ -1,56 +1,34 @@
-//! The HTTP door: the API under `/api/v1`, its description at `/api/openapi.json`, metrics and health.
+//! All routes of the HTTP API: `/api/v1`, its description at `/api/openapi.json`, metrics and health.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use ::metrics::{counter, histogram};
-use axum::extract::{DefaultBodyLimit, FromRef, MatchedPath, Request, State};
+use axum::extract::{DefaultBodyLimit, FromRef, MatchedPath, Request};
 use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use pitwheel::Pitwheel;
-use serde_json::json;
 use utoipa::openapi::OpenApi;
-use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
-use utoipa::{Modify, OpenApi as _};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::auth::access::{Caller, Need, is_grpc};
-use crate::http::{admin, events, jobs, queues, workers};
+use crate::auth::middleware::is_grpc;
+use crate::dispatch::node::Node;
+use crate::http::openapi::document;
+use crate::http::{audit, events, jobs, kinds, probes, queues, tokens, workers};
 use crate::limits;
 use crate::observe::metrics::Metrics;
 use crate::observe::watch::Watch;
 use crate::problem::Problem;
 
-/// Jobs, queues and workers of a Pitwheel, over HTTP. Send `authorization: Bearer TOKEN`, unless the server listens on
-/// loopback. Errors are problem+json. Lists are paged: pass `next` of a page as `before` for the one after it.
-#[derive(utoipa::OpenApi)]
-#[openapi(
-    info(title = "Pitwheel", license(name = "MIT OR Apache-2.0")),
-    servers((url = "/api/v1")),
-    security((), ("token" = [])),
-    modifiers(&Tokens)
-)]
-struct Described;
-
-/// Says in the description how a token is shown.
-struct Tokens;
-
-impl Modify for Tokens {
-    fn modify(&self, description: &mut OpenApi) {
-        let token = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
-        description.components.get_or_insert_default().add_security_scheme("token", token);
-    }
-}
-
 /// What the handlers share.
 #[derive(Clone)]
 pub(crate) struct Api {
     pub(crate) pitwheel: Pitwheel,
+    pub(crate) node: Arc<Node>,
     pub(crate) watch: Arc<Watch>,
     pub(crate) metrics: Arc<Metrics>,
 }
@@ -58,6 +36,12 @@ pub(crate) struct Api {
 impl FromRef<Api> for Pitwheel {
     fn from_ref(api: &Api) -> Pitwheel {
         api.pitwheel.clone()
+    }
+}
+
+impl FromRef<Api> for Arc<Node> {
+    fn from_ref(api: &Api) -> Arc<Node> {
+        api.node.clone()
     }
 }
 
@@ -73,80 +57,75 @@ impl FromRef<Api> for Arc<Metrics> {
     }
 }
 
-/// All routes, to be put beside those of gRPC.
+/// The routes under `/api/v1`, with their description.
+fn api_routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::with_openapi(document())
+        .routes(routes!(jobs::list_jobs, jobs::enqueue_jobs))
+        .routes(routes!(jobs::show_job))
+        .routes(routes!(jobs::cancel_jobs))
+        .routes(routes!(jobs::retry_jobs))
+        .routes(routes!(jobs::delete_jobs))
+        .routes(routes!(jobs::reschedule_jobs))
+        .routes(routes!(jobs::list_history))
+        .routes(routes!(queues::list_queues))
+        .routes(routes!(queues::pause_queue))
+        .routes(routes!(queues::resume_queue))
+        .routes(routes!(kinds::list_kinds))
+        .routes(routes!(kinds::change_kind))
+        .routes(routes!(workers::list_workers))
+        .routes(routes!(workers::quiet_worker))
+        .routes(routes!(workers::drain_worker))
+        .routes(routes!(workers::resume_worker))
+        .routes(routes!(tokens::list_tokens, tokens::create_token))
+        .routes(routes!(tokens::revoke_token))
+        .routes(routes!(audit::list_audit))
+        .routes(routes!(events::watch_events))
+}
+
+/// All routes, to be merged with those of gRPC.
 pub(crate) fn router(api: Api) -> Router {
-    let (routes, description) = OpenApiRouter::with_openapi(Described::openapi())
-        .routes(routes!(jobs::list, jobs::enqueue))
-        .routes(routes!(jobs::show))
-        .routes(routes!(jobs::cancel))
-        .routes(routes!(jobs::retry))
-        .routes(routes!(jobs::delete))
-        .routes(routes!(jobs::reschedule))
-        .routes(routes!(jobs::history))
-        .routes(routes!(queues::list))
-        .routes(routes!(queues::pause))
-        .routes(routes!(queues::resume))
-        .routes(routes!(queues::kinds))
-        .routes(routes!(queues::say))
-        .routes(routes!(workers::list))
-        .routes(routes!(workers::quiet))
-        .routes(routes!(workers::drain))
-        .routes(routes!(workers::resume))
-        .routes(routes!(admin::tokens, admin::create))
-        .routes(routes!(admin::revoke))
-        .routes(routes!(admin::audit))
-        .routes(routes!(events::events))
-        .split_for_parts();
-    let description = Arc::new(description);
+    let (routes, document) = api_routes().split_for_parts();
+    let document = Arc::new(document);
     Router::new()
         .nest("/api/v1", routes)
-        .route("/api/openapi.json", get(move || described(description.clone())))
-        .route("/metrics", get(metrics))
-        .route("/readyz", get(ready))
+        .route("/api/openapi.json", get(move || show_document(document.clone())))
+        .route("/metrics", get(probes::metrics))
+        .route("/readyz", get(probes::ready))
         .with_state(api)
-        .route("/healthz", get(|| async { Json(json!({ "status": "ok" })) }))
+        .route("/healthz", get(probes::health))
         .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn(measured))
+        .layer(from_fn(measure))
         .layer(DefaultBodyLimit::max(limits::MESSAGE_BYTES_MAX))
 }
 
-async fn described(description: Arc<OpenApi>) -> Json<OpenApi> {
-    Json((*description).clone())
-}
-
-/// Whether the database answers, with a schema that this version can work with.
-async fn ready(State(pitwheel): State<Pitwheel>) -> Result<Response, Problem> {
-    pitwheel.check_schema().await?;
-    Ok(Json(json!({ "status": "ready" })).into_response())
-}
-
-async fn metrics(State(metrics): State<Arc<Metrics>>, caller: Caller) -> Result<Response, Problem> {
-    caller.must(Need::See)?;
-    let text = metrics.render().await;
-    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
+async fn show_document(document: Arc<OpenApi>) -> Json<OpenApi> {
+    Json((*document).clone())
 }
 
 async fn wrong_method(request: Request) -> Problem {
     let (method, path) = (request.method(), request.uri().path());
-    Problem::refused(StatusCode::METHOD_NOT_ALLOWED, format!("{path} does not take {method}"))
+    Problem::refused(
+        StatusCode::METHOD_NOT_ALLOWED,
+        format!("`{path}` does not take {method}: see /api/openapi.json"),
+    )
 }
 
-/// Counts calls, by route and outcome. A stream of events counts as begun.
-async fn measured(path: Option<MatchedPath>, request: Request, next: Next) -> Response {
-    let begun = Instant::now();
+/// Counts and times requests by route and status. A stream of events is counted when it starts.
+async fn measure(path: Option<MatchedPath>, request: Request, next: Next) -> Response {
+    let started_at = Instant::now();
     let response = next.run(request).await;
     let route = path.map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());
     let code = response.status().as_u16().to_string();
     counter!("pitwheel_http_requests_total", "route" => route.clone(), "code" => code).increment(1);
-    histogram!("pitwheel_http_request_duration_seconds", "route" => route).record(begun.elapsed());
+    histogram!("pitwheel_http_request_duration_seconds", "route" => route).record(started_at.elapsed());
     response
 }
 
-/// What nobody serves.
-pub(crate) async fn nowhere(request: Request) -> Response {
+/// The answer for a path that has no route.
+pub(crate) async fn not_found(request: Request) -> Response {
     if is_grpc(request.headers()) {
         return tonic::Status::unimplemented("no such method").into_http::<axum::body::Body>();
     }
     let path = request.uri().path();
-    Problem::missing(format!("nothing is at {path}: see /api/openapi.json")).into_response()
+    Problem::not_found(format!("there is no route `{path}`: see /api/openapi.json")).into_response()
 }

@@ -1,21 +1,23 @@
-//! What Prometheus is told: what this node has counted, and how the database stands at the moment.
+//! The metrics of a node in Prometheus' text format: counters of this process, and gauges read from the database.
 
 use std::fmt::Write;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime};
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use pitwheel::engine::{InFlight, WorkerCount, in_flight, worker_counts};
+use pitwheel::engine::{InFlight, Pool, WorkerCount, in_flight, worker_counts};
 use pitwheel::{Error, Pitwheel, QueueSummary};
 
-use crate::dispatch::node::Node;
-
-/// Seconds: from a hint's way to a night's work.
+/// Buckets of durations, in seconds: from the delay of a hint to the longest jobs.
 const BUCKETS: [f64; 16] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0, 3600.0];
-/// Jobs of one claim.
+/// Buckets of the number of jobs that one claim returns.
 const BATCHES: [f64; 8] = [0.0, 1.0, 5.0, 20.0, 50.0, 100.0, 250.0, 500.0];
 
-/// The counters of this process. There is one recorder, however many nodes it runs.
+/// Time between two upkeeps: histograms collect samples until one runs.
+const UPKEEP_EVERY: Duration = Duration::from_secs(5);
+
+/// The counters of this process. All nodes of a process share one recorder.
 fn recorder() -> &'static PrometheusHandle {
     static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
     RECORDER.get_or_init(|| {
@@ -27,51 +29,55 @@ fn recorder() -> &'static PrometheusHandle {
             .unwrap_or_default();
         let recorder = builder.build_recorder();
         let handle = recorder.handle();
-        // Somebody who embeds the server may have a recorder already: then theirs has the counters.
+        // A program that embeds the server may have set a recorder of its own: then that one has the counters.
         if metrics::set_global_recorder(recorder).is_err() {
-            tracing::warn!("this process has a metrics recorder already: /metrics shows the database only");
+            tracing::warn!("this process already has a metrics recorder: /metrics shows gauges only");
         }
         pitwheel::metrics::enable();
         handle
     })
 }
 
+/// What the node counts at the moment of a scrape.
+pub(crate) struct NodeGauges {
+    /// Open streams of remote workers.
+    pub(crate) streams: usize,
+    /// Open streams of events.
+    pub(crate) watchers: usize,
+}
+
 pub(crate) struct Metrics {
     recorder: &'static PrometheusHandle,
     pitwheel: Pitwheel,
-    node: Arc<Node>,
+    /// The connections for claims and reports.
+    pool: Pool,
 }
 
 impl Metrics {
-    pub(crate) fn new(pitwheel: Pitwheel, node: Arc<Node>) -> Metrics {
-        Metrics { recorder: recorder(), pitwheel, node }
+    pub(crate) fn new(pitwheel: Pitwheel, pool: Pool) -> Metrics {
+        Metrics { recorder: recorder(), pitwheel, pool }
     }
 
-    /// All of it, as text. Without the database, what this node knows by itself.
-    pub(crate) async fn render(&self) -> String {
+    /// All metrics as text. Without the database, only those of this process.
+    pub(crate) async fn render(&self, node: NodeGauges) -> String {
         let mut text = self.recorder.render();
         let version = labels(&[("version", env!("CARGO_PKG_VERSION"))]);
         gauge(&mut text, "pitwheel_build_info", "The version of this node.", [(version, 1.0)]);
-        let streams = self.node.streams().len();
-        one(
-            &mut text,
-            "pitwheel_grpc_streams",
-            "Streams of remote workers that are open here.",
-            streams as f64,
-        );
-        let clients = self.node.watch.len();
-        one(&mut text, "pitwheel_sse_clients", "Streams of events that are open here.", clients as f64);
-        let (used, idle, waiting) = self.node.pool.usage();
+        let help = "Streams of remote workers that are open on this node.";
+        one(&mut text, "pitwheel_grpc_streams", help, node.streams as f64);
+        let help = "Streams of events that are open on this node.";
+        one(&mut text, "pitwheel_sse_clients", help, node.watchers as f64);
+        let (used, idle, waiting) = self.pool.usage();
         let states = [("used", used), ("idle", idle), ("waited_for", waiting)];
         let states = states.map(|(state, count)| (labels(&[("state", state)]), count as f64));
         gauge(&mut text, "pitwheel_db_pool_connections", "Connections for claims and reports.", states);
         process_gauges(&mut text);
-        match self.database().await {
+        match self.read_database().await {
             Ok((queues, running, worker_counts)) => {
                 queue_gauges(&mut text, &queues, &running);
-                fleet_gauges(&mut text, &worker_counts);
+                worker_gauges(&mut text, &worker_counts);
             }
-            Err(error) => tracing::warn!(%error, "cannot read how the database stands"),
+            Err(error) => tracing::warn!(%error, "cannot read the gauges of the database"),
         }
         if let Ok(schema) = self.pitwheel.migration_status().await {
             one(&mut text, "pitwheel_schema_version", "The version of the schema.", f64::from(schema.found));
@@ -79,17 +85,20 @@ impl Metrics {
         text
     }
 
-    async fn database(&self) -> Result<(Vec<QueueSummary>, Vec<InFlight>, Vec<WorkerCount>), Error> {
+    async fn read_database(&self) -> Result<(Vec<QueueSummary>, Vec<InFlight>, Vec<WorkerCount>), Error> {
         let queues = self.pitwheel.queues().await?;
-        let running = self.node.pool.run(async |client| in_flight(&client).await).await?;
-        let worker_counts = self.node.pool.run(async |client| worker_counts(&client).await).await?;
+        let running = self.pool.run(async |client| in_flight(&client).await).await?;
+        let worker_counts = self.pool.run(async |client| worker_counts(&client).await).await?;
         Ok((queues, running, worker_counts))
     }
 }
 
-/// Keeps what is recorded small between two scrapes.
-pub(crate) fn upkeep() {
-    recorder().run_upkeep();
+/// Keeps the samples between two scrapes few. Never returns; safe to drop at any point.
+pub(crate) async fn run_upkeep() {
+    loop {
+        tokio::time::sleep(UPKEEP_EVERY).await;
+        recorder().run_upkeep();
+    }
 }
 
 fn queue_gauges(text: &mut String, queues: &[QueueSummary], running: &[InFlight]) {
@@ -100,8 +109,8 @@ fn queue_gauges(text: &mut String, queues: &[QueueSummary], running: &[InFlight]
             |state: &str, jobs: i64| (labels(&[("queue", &queue.name), ("state", state)]), jobs as f64);
         [count("waiting", queue.waiting), count("running", queue.running), count("later", queue.later)]
     });
-    gauge(text, "pitwheel_jobs", "Live jobs, counted up to 10,000 in all.", states);
-    let now = std::time::SystemTime::now();
+    gauge(text, "pitwheel_jobs", "Live jobs; the count stops at 10,000 in total.", states);
+    let now = SystemTime::now();
     let age = |queue: &QueueSummary| {
         let since = queue.oldest_due_at.and_then(|at| now.duration_since(at).ok());
         since.map_or(0.0, |age| age.as_secs_f64())
@@ -109,32 +118,32 @@ fn queue_gauges(text: &mut String, queues: &[QueueSummary], running: &[InFlight]
     gauge(
         text,
         "pitwheel_queue_oldest_ready_seconds",
-        "For how long the oldest due job waits.",
+        "How long the oldest due job has waited.",
         real().map(|queue| (named(queue), age(queue))),
     );
     gauge(
         text,
         "pitwheel_queue_paused",
-        "1 while nothing is claimed from the queue.",
+        "1 while the queue is paused.",
         queues.iter().map(|queue| (named(queue), f64::from(u8::from(queue.paused_at.is_some())))),
     );
     gauge(
         text,
         "pitwheel_jobs_in_flight",
-        "Jobs that run, counted up to 50,000 in all.",
+        "Running jobs; the count stops at 50,000 in total.",
         running.iter().map(|queue| (labels(&[("queue", &queue.queue)]), queue.jobs as f64)),
     );
     let in_use: i64 = running.iter().map(|queue| queue.jobs).sum();
-    one(text, "pitwheel_worker_slots_in_use", "Slots of workers in which a job runs.", in_use as f64);
+    one(text, "pitwheel_worker_slots_in_use", "Slots of workers that are running a job.", in_use as f64);
     gauge(
         text,
         "pitwheel_longest_running_seconds",
-        "For how long the job runs that runs longest.",
+        "How long the job has run that has run longest.",
         running.iter().map(|queue| (labels(&[("queue", &queue.queue)]), queue.longest_seconds)),
     );
 }
 
-fn fleet_gauges(text: &mut String, worker_counts: &[WorkerCount]) {
+fn worker_gauges(text: &mut String, worker_counts: &[WorkerCount]) {
     let all = ["direct", "grpc"].into_iter().flat_map(|transport| {
         ["alive", "quiet", "draining"].into_iter().map(move |state| (transport, state))
     });
@@ -143,15 +152,15 @@ fn fleet_gauges(text: &mut String, worker_counts: &[WorkerCount]) {
         let workers = found.map_or(0, |part| part.workers);
         (labels(&[("state", state), ("transport", transport)]), workers as f64)
     });
-    gauge(text, "pitwheel_workers", "Living workers.", counted);
+    gauge(text, "pitwheel_workers", "Workers that are alive.", counted);
     let slots: i64 = worker_counts.iter().map(|part| part.slots).sum();
-    one(text, "pitwheel_worker_slots", "Jobs that the living workers can run at a time.", slots as f64);
-    let silent = worker_counts.iter().map(|part| part.silent_seconds).fold(0.0, f64::max);
-    let help = "How long ago the living worker was heard of that was silent longest.";
-    one(text, "pitwheel_worker_heartbeat_age_seconds", help, silent);
+    one(text, "pitwheel_worker_slots", "Jobs that all workers together can run at a time.", slots as f64);
+    let oldest = worker_counts.iter().map(|part| part.silent_seconds).fold(0.0, f64::max);
+    let help = "The age of the oldest last heartbeat of a worker that is alive.";
+    one(text, "pitwheel_worker_heartbeat_age_seconds", help, oldest);
 }
 
-/// What every Prometheus client tells of its process, as far as this system says.
+/// The usual metrics of a process, where the system has them.
 fn process_gauges(text: &mut String) {
     const TICKS: f64 = 100.0; // a second, on every Linux
     const PAGE: f64 = 4096.0;
@@ -162,7 +171,7 @@ fn process_gauges(text: &mut String) {
     {
         one(text, "process_resident_memory_bytes", "Resident memory.", pages * PAGE);
     }
-    // Behind the name, which may have blanks in it.
+    // After the name, which may contain spaces.
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     if let Some((_, stat)) = stat.rsplit_once(')')
         && let (Some(user), Some(system)) = (number(stat, 11), number(stat, 12))

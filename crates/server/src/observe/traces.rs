@@ -1,11 +1,12 @@
-//! Spans of what passes through a node, for whatever OpenTelemetry provider the process has.
+//! Spans of the jobs that pass through a node, for the OpenTelemetry provider of the process.
 //!
-//! A job is a child of whoever enqueued it: `send` when it goes in, `process` from the moment it is sent to a worker to its
-//! report.
+//! The spans of a job belong to the trace of the call that enqueued it: `send` is the enqueue, `process` lasts from the
+//! time the job is sent to a worker until its result is written.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
+use axum::http::HeaderMap;
 use opentelemetry::trace::{
     Span, SpanContext, SpanId, SpanKind, Status, TraceContextExt, TraceFlags, TraceId, TraceState, Tracer,
 };
@@ -14,7 +15,7 @@ use pitwheel::{Enqueued, Error, NewJob, Pitwheel, TraceContext};
 
 static ON: AtomicBool = AtomicBool::new(false);
 
-/// Begins to make spans. Before that they cost nothing.
+/// Starts to record spans. Before that they cost nothing.
 pub(crate) fn enable() {
     ON.store(true, Ordering::Release);
 }
@@ -23,7 +24,13 @@ fn on() -> bool {
     ON.load(Ordering::Relaxed)
 }
 
-/// Enqueues jobs as part of the caller's trace, if there is one, or of one that begins here.
+/// The trace context of a request.
+pub(crate) fn context_of(headers: &HeaderMap) -> Option<TraceContext> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    TraceContext::new(text("traceparent")?, text("tracestate"))
+}
+
+/// Enqueues jobs as part of the caller's trace; without one, a new trace begins.
 pub(crate) async fn enqueue(
     pitwheel: &Pitwheel,
     jobs: Vec<NewJob>,
@@ -50,7 +57,7 @@ pub(crate) async fn enqueue(
     enqueued
 }
 
-/// A job was at a worker from that time until now.
+/// Records that a worker had a job from `since` until now. `job` is its id, queue and kind.
 pub(crate) fn processed(trace: &TraceContext, job: (i64, &str, &str), since: SystemTime, failed: bool) {
     if !on() {
         return;

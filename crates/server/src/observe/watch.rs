@@ -1,4 +1,4 @@
-//! Who watches what: one sampler of a node for all watchers, and nothing to do while there are none.
+//! Watchers of jobs and queues. One loop of a node reads the database for all of them, and pauses while there are none.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,37 +9,40 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::views::{JobLine, Queue};
 
-/// How often watched things are looked at.
+/// Time between two reads.
 const EVERY: Duration = Duration::from_millis(500);
 /// Watchers of a node at a time.
 const WATCHERS_MAX: usize = 1000;
-/// Jobs of one watcher, and news that it may have before it.
+/// Jobs that one watcher may watch. Its channel holds one change of each, and the end.
 pub(crate) const JOBS_MAX: usize = 100;
 
 /// Something that changed.
 #[derive(Debug, Clone)]
-pub(crate) enum News {
+pub(crate) enum Change {
     Job(JobLine),
     Queue(Queue),
-    /// A job that is not there.
-    NoJob(i64),
-    /// All watched jobs are finished.
+    /// No job has this id.
+    NotFound(i64),
+    /// All watched jobs are finished, or do not exist.
     End,
 }
 
 #[derive(Default)]
 pub(crate) struct Watch {
     watchers: Mutex<Vec<Watcher>>,
-    came: Notify,
+    added: Notify,
 }
 
 struct Watcher {
-    /// Empty: the queues.
+    /// Empty: it watches the queues.
     jobs: Vec<i64>,
-    news: mpsc::Sender<News>,
-    seen_jobs: HashMap<i64, JobLine>,
-    seen_queues: HashMap<String, Queue>,
-    missing: HashSet<i64>,
+    changes: mpsc::Sender<Change>,
+    /// What it was sent last, by job id.
+    sent_jobs: HashMap<i64, JobLine>,
+    /// What it was sent last, by name.
+    sent_queues: HashMap<String, Queue>,
+    /// Ids that it was told do not exist.
+    not_found: HashSet<i64>,
 }
 
 impl Watch {
@@ -47,105 +50,111 @@ impl Watch {
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// News of these jobs, or of all queues, from now on, beginning with how they stand. `None`: too many watch already.
-    pub(crate) fn open(&self, jobs: Vec<i64>) -> Option<mpsc::Receiver<News>> {
-        let (news, receiver) = mpsc::channel(JOBS_MAX + 1);
+    /// The changes of these jobs, or of all queues if there are none. The current state comes first. `None`: this node
+    /// has too many watchers.
+    pub(crate) fn open(&self, jobs: Vec<i64>) -> Option<mpsc::Receiver<Change>> {
+        let (changes, receiver) = mpsc::channel(JOBS_MAX + 1);
         let mut watchers = self.watchers();
-        watchers.retain(|watcher| !watcher.news.is_closed());
+        watchers.retain(|watcher| !watcher.changes.is_closed());
         if watchers.len() >= WATCHERS_MAX {
             return None;
         }
         watchers.push(Watcher {
             jobs,
-            news,
-            seen_jobs: HashMap::new(),
-            seen_queues: HashMap::new(),
-            missing: HashSet::new(),
+            changes,
+            sent_jobs: HashMap::new(),
+            sent_queues: HashMap::new(),
+            not_found: HashSet::new(),
         });
-        self.came.notify_one();
+        self.added.notify_one();
         Some(receiver)
     }
 
+    /// The number of watchers.
     pub(crate) fn len(&self) -> usize {
-        self.watchers().iter().filter(|watcher| !watcher.news.is_closed()).count()
+        self.watchers().iter().filter(|watcher| !watcher.changes.is_closed()).count()
     }
 
-    /// Ends all.
+    /// Ends the streams of all watchers.
     pub(crate) fn close(&self) {
         self.watchers().clear();
     }
 }
 
-/// Looks at what is watched until the node ends.
+/// Reads what is watched and sends the changes. Never returns; safe to drop at any point.
 pub(crate) async fn run(watch: Arc<Watch>, pitwheel: Pitwheel) {
     loop {
         let (jobs, queues) = {
             let mut watchers = watch.watchers();
-            watchers.retain(|watcher| !watcher.news.is_closed());
+            watchers.retain(|watcher| !watcher.changes.is_closed());
             let jobs: HashSet<i64> = watchers.iter().flat_map(|watcher| &watcher.jobs).copied().collect();
             (jobs, watchers.iter().any(|watcher| watcher.jobs.is_empty()))
         };
         if jobs.is_empty() && !queues {
-            watch.came.notified().await;
+            watch.added.notified().await;
             continue;
         }
-        if let Err(error) = look(&watch, &pitwheel, jobs, queues).await {
-            tracing::warn!(%error, "cannot look at what is watched, will try again");
+        if let Err(error) = read(&watch, &pitwheel, jobs, queues).await {
+            tracing::warn!(%error, "cannot read what is watched, will retry");
         }
         tokio::select! {
             () = tokio::time::sleep(EVERY) => {}
-            () = watch.came.notified() => {}
+            () = watch.added.notified() => {}
         }
     }
 }
 
-async fn look(watch: &Watch, pitwheel: &Pitwheel, jobs: HashSet<i64>, queues: bool) -> Result<(), Error> {
+async fn read(watch: &Watch, pitwheel: &Pitwheel, jobs: HashSet<i64>, queues: bool) -> Result<(), Error> {
     let ids: Vec<i64> = jobs.iter().copied().collect();
     let lines = if ids.is_empty() { Vec::new() } else { pitwheel.jobs_by_id(&ids).await? };
     let lines: HashMap<i64, JobLine> = lines.into_iter().map(|job| (job.id, JobLine::from(job))).collect();
     let queues = if queues { pitwheel.queues().await? } else { Vec::new() };
     let queues: Vec<Queue> = queues.into_iter().map(Queue::from).collect();
     for watcher in watch.watchers().iter_mut() {
-        // One that came meanwhile was not asked about yet.
+        // The jobs of a watcher that was added meanwhile were not read.
         if watcher.jobs.iter().all(|id| jobs.contains(id)) {
-            watcher.tell(&lines, &queues);
+            watcher.send_changes(&lines, &queues);
         }
     }
     Ok(())
 }
 
 impl Watcher {
-    /// Sends what is new. What finds no room is new the next time, too.
-    fn tell(&mut self, lines: &HashMap<i64, JobLine>, queues: &[Queue]) {
+    /// Sends what changed. A change that finds the channel full is sent the next time.
+    fn send_changes(&mut self, lines: &HashMap<i64, JobLine>, queues: &[Queue]) {
+        if self.jobs.is_empty() {
+            return self.send_queues(queues);
+        }
         for id in &self.jobs {
             let line = lines.get(id);
-            let known = match line {
-                Some(line) => self.seen_jobs.get(id) == Some(line),
-                None => self.missing.contains(id),
+            let is_known = match line {
+                Some(line) => self.sent_jobs.get(id) == Some(line),
+                None => self.not_found.contains(id),
             };
-            let news = line.map_or(News::NoJob(*id), |line| News::Job(line.clone()));
-            if known || self.news.try_send(news).is_err() {
+            let change = line.map_or(Change::NotFound(*id), |line| Change::Job(line.clone()));
+            if is_known || self.changes.try_send(change).is_err() {
                 continue;
             }
             match line {
-                Some(line) => drop(self.seen_jobs.insert(*id, line.clone())),
-                None => drop(self.missing.insert(*id)),
+                Some(line) => drop(self.sent_jobs.insert(*id, line.clone())),
+                None => drop(self.not_found.insert(*id)),
             }
         }
-        if self.jobs.is_empty() {
-            for queue in queues {
-                if self.seen_queues.get(&queue.name) != Some(queue)
-                    && self.news.try_send(News::Queue(queue.clone())).is_ok()
-                {
-                    self.seen_queues.insert(queue.name.clone(), queue.clone());
-                }
-            }
-            return;
+        let is_over = |id: &i64| {
+            self.not_found.contains(id) || self.sent_jobs.get(id).is_some_and(JobLine::is_finished)
+        };
+        if self.jobs.iter().all(is_over) {
+            let _ = self.changes.try_send(Change::End);
         }
-        let over =
-            |id: &i64| self.missing.contains(id) || self.seen_jobs.get(id).is_some_and(JobLine::is_finished);
-        if self.jobs.iter().all(over) {
-            let _ = self.news.try_send(News::End);
+    }
+
+    fn send_queues(&mut self, queues: &[Queue]) {
+        for queue in queues {
+            if self.sent_queues.get(&queue.name) != Some(queue)
+                && self.changes.try_send(Change::Queue(queue.clone())).is_ok()
+            {
+                self.sent_queues.insert(queue.name.clone(), queue.clone());
+            }
         }
     }
 }
