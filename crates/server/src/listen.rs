@@ -1,4 +1,4 @@
-//! Connections as they come in, with TLS or without.
+//! Connections from clients, with TLS or without.
 
 pub(crate) mod connections;
 pub(crate) mod tls;

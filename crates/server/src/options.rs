@@ -1,23 +1,24 @@
-//! How a node behaves.
+//! The settings of a server.
 
 use std::time::Duration;
 
 use crate::listen::tls::Tls;
 
-/// How a node behaves.
+/// The settings of a server.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// How long a worker may be silent before its jobs are given to others. Use the same for all nodes and workers.
+    /// How long a worker may send no heartbeat before it is declared dead and its jobs are given to others. Use the same
+    /// for all nodes and workers. Default: 30 seconds.
     pub lease: Duration,
-    /// How long finished jobs are remembered.
+    /// How long finished jobs are kept. Default: 7 days.
     pub keep_history: Duration,
-    /// Nobody comes in without a token, also from this machine: for a server behind a proxy. An address that other machines
-    /// can reach needs them in any case.
+    /// Whether callers on this machine need a token too: for a server behind a proxy. Callers on other machines always
+    /// need one. Default: false.
     pub require_tokens: bool,
-    /// Certificates, for TLS.
+    /// The certificates for TLS. Default: no TLS.
     pub tls: Option<Tls>,
-    /// Make spans, for the OpenTelemetry provider that this process has set.
+    /// Whether to record spans, for the OpenTelemetry provider of this process. Default: false.
     pub traces: bool,
 }
 
