@@ -16,7 +16,7 @@ pub(crate) struct Limits {
 
 /// The next batch, at least one item; `None`: the channel is closed and empty. `size` is what an item adds to the batch.
 pub(crate) async fn next_batch<T>(
-    queue: &mut mpsc::UnboundedReceiver<T>,
+    queue: &mut mpsc::Receiver<T>,
     limits: &Limits,
     size: impl Fn(&T) -> usize,
 ) -> Option<Vec<T>> {

@@ -9,11 +9,16 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::dispatch::reports::{NotWritten, Reports};
 use crate::dispatch::streams::SharedStreams;
+use crate::limits::STREAMS_MAX;
 
 /// How long a heartbeat waits for others at most. Far below the time after which a worker would miss its lease.
 const LINGER_MAX: Duration = Duration::from_millis(500);
 /// With a short lease it waits less: this part of the time between two heartbeats.
 const LINGER_PART: u32 = 10;
+
+/// Heartbeats that wait for the loop: one of every stream that a node may have. More callers than this wait for the next
+/// batch.
+const QUEUE_MAX: usize = STREAMS_MAX;
 
 /// One heartbeat, and where its result is awaited.
 pub(crate) struct Heartbeat {
@@ -34,19 +39,19 @@ pub(crate) struct Renewal {
 
 /// The sending side: renews leases through the loop of [`run`].
 pub(crate) struct Heartbeats {
-    sender: mpsc::UnboundedSender<Heartbeat>,
+    sender: mpsc::Sender<Heartbeat>,
 }
 
 impl Heartbeats {
-    pub(crate) fn new() -> (Heartbeats, mpsc::UnboundedReceiver<Heartbeat>) {
-        let (sender, receiver) = mpsc::unbounded_channel();
+    pub(crate) fn new() -> (Heartbeats, mpsc::Receiver<Heartbeat>) {
+        let (sender, receiver) = mpsc::channel(QUEUE_MAX);
         (Heartbeats { sender }, receiver)
     }
 
     /// Renews the leases of these workers, together with those of other heartbeats.
     pub(crate) async fn renew(&self, workers: Vec<i64>) -> Result<Renewal, NotWritten> {
         let (reply, replied) = oneshot::channel();
-        let sent = self.sender.send(Heartbeat { workers, reply });
+        let sent = self.sender.send(Heartbeat { workers, reply }).await;
         sent.map_err(|_| NotWritten::Stopping)?;
         replied.await.unwrap_or(Err(NotWritten::Stopping))
     }
@@ -57,7 +62,7 @@ pub(crate) async fn run(
     pool: Pool,
     streams: SharedStreams,
     every: Duration,
-    mut queue: mpsc::UnboundedReceiver<Heartbeat>,
+    mut queue: mpsc::Receiver<Heartbeat>,
 ) {
     let linger = LINGER_MAX.min(every / LINGER_PART);
     while let Some(first) = queue.recv().await {

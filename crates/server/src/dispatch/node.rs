@@ -17,7 +17,7 @@ use crate::dispatch::maintenance::maintain;
 use crate::dispatch::reconcile::{self, Reconciler};
 use crate::dispatch::release::Releaser;
 use crate::dispatch::reports::{self, Reports};
-use crate::dispatch::streams::{SharedStreams, StreamMessage};
+use crate::dispatch::streams::{SharedStreams, StreamMessage, stream_channel};
 use crate::options::Options;
 
 /// Two claims and two settles at a time, one heartbeat, one sweep or comparison.
@@ -103,10 +103,10 @@ impl Node {
     pub(crate) async fn open(
         &self,
         worker: Registration,
-    ) -> Result<(i64, mpsc::UnboundedReceiver<StreamMessage>), Error> {
+    ) -> Result<(i64, mpsc::Receiver<StreamMessage>), Error> {
         let id = self.pool.run(async |client| register(&client, &worker).await).await?;
         pitwheel::metrics::expect(&worker.queues, &worker.kinds);
-        let (sender, messages) = mpsc::unbounded_channel();
+        let (sender, messages) = stream_channel(worker.slots);
         let mut streams = self.streams.lock();
         let (group, is_new) = streams.group(worker.queues, worker.kinds);
         streams.open(id, group.clone(), (worker.slots, worker.token), sender);

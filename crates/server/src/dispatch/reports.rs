@@ -14,6 +14,10 @@ use crate::dispatch::streams::SharedStreams;
 /// joins the reports of many workers into one commit.
 const BATCH: Limits = Limits { max: 1000, enough: 300, linger: Duration::from_millis(1) };
 
+/// Reports that wait for a loop. More callers than this wait until there is room, so that a slow database slows workers
+/// down instead of filling the memory. The loops never send to this channel, so nothing waits for itself.
+const QUEUE_MAX: usize = 1000;
+
 /// One report, and where its result is awaited.
 pub(crate) struct Report {
     endings: Vec<Settlement>,
@@ -39,34 +43,35 @@ impl From<Error> for NotWritten {
 #[derive(Clone)]
 pub(crate) struct Reports {
     /// `None` after [`Reports::close`].
-    sender: Arc<Mutex<Option<mpsc::UnboundedSender<Report>>>>,
+    sender: Arc<Mutex<Option<mpsc::Sender<Report>>>>,
 }
 
 impl Reports {
-    pub(crate) fn new() -> (Reports, mpsc::UnboundedReceiver<Report>) {
-        let (sender, receiver) = mpsc::unbounded_channel();
+    pub(crate) fn new() -> (Reports, mpsc::Receiver<Report>) {
+        let (sender, receiver) = mpsc::channel(QUEUE_MAX);
         (Reports { sender: Arc::new(Mutex::new(Some(sender))) }, receiver)
     }
 
-    /// Writes endings; one result for each, in the same order. If the caller goes away, they are written all the same.
+    /// Writes endings; one result for each, in the same order. If the caller is dropped after the report was queued, the
+    /// endings are written all the same.
     pub(crate) async fn settle(&self, endings: Vec<Settlement>) -> Result<Vec<Settled>, NotWritten> {
         let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let sender = sender.ok_or(NotWritten::Stopping)?;
         let (reply, replied) = oneshot::channel();
-        let sent = sender.and_then(|sender| sender.send(Report { endings, reply }).ok());
-        if sent.is_none() {
-            return Err(NotWritten::Stopping);
-        }
+        sender.send(Report { endings, reply }).await.map_err(|_| NotWritten::Stopping)?;
+        // The loops end when no sender is left: this one must not outlive its use.
+        drop(sender);
         replied.await.unwrap_or(Err(NotWritten::Stopping))
     }
 
-    /// Accepts no more reports. Those that were sent before are still written.
+    /// Accepts no more reports. Those that were queued, or wait to be, are still written.
     pub(crate) fn close(&self) {
         self.sender.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 }
 
 /// Writes reports until [`Reports::close`]. Two loops: one prepares a batch while the other waits for its commit.
-pub(crate) async fn run(pool: Pool, streams: SharedStreams, queue: mpsc::UnboundedReceiver<Report>) {
+pub(crate) async fn run(pool: Pool, streams: SharedStreams, queue: mpsc::Receiver<Report>) {
     let queue = AsyncMutex::new(queue);
     let write_all = async || {
         while let Some(batch) = next(&queue).await {
@@ -76,7 +81,7 @@ pub(crate) async fn run(pool: Pool, streams: SharedStreams, queue: mpsc::Unbound
     tokio::join!(write_all(), write_all());
 }
 
-async fn next(queue: &AsyncMutex<mpsc::UnboundedReceiver<Report>>) -> Option<Vec<Report>> {
+async fn next(queue: &AsyncMutex<mpsc::Receiver<Report>>) -> Option<Vec<Report>> {
     next_batch(&mut *queue.lock().await, &BATCH, |report| report.endings.len()).await
 }
 

@@ -15,6 +15,9 @@ use crate::dispatch::outstanding::Outstanding;
 /// enough that one worker does not get all of the few jobs that are due.
 const STREAMS_PER_CLAIM_MIN: usize = 4;
 
+/// Cancel messages that wait in a stream. Heartbeats carry cancel requests too, so more need not be queued.
+const CANCELS_MAX: usize = 16;
+
 /// What is sent to a worker through its stream.
 #[derive(Debug)]
 pub(crate) enum StreamMessage {
@@ -22,6 +25,12 @@ pub(crate) enum StreamMessage {
     Jobs(Vec<Claimed>),
     /// Running jobs to cancel.
     Cancels(Vec<Claim>),
+}
+
+/// The channel of a stream. It has room for a message for every slot, because a message carries at least one job, and for
+/// [`CANCELS_MAX`] cancel messages.
+pub(crate) fn stream_channel(slots: usize) -> (mpsc::Sender<StreamMessage>, mpsc::Receiver<StreamMessage>) {
+    mpsc::channel(slots + CANCELS_MAX)
 }
 
 /// The streams of a node, shared by everything that serves them.
@@ -52,7 +61,7 @@ struct Stream {
     slots: usize,
     /// Slots with a job, or reserved for a claim under way.
     taken: usize,
-    messages: mpsc::UnboundedSender<StreamMessage>,
+    messages: mpsc::Sender<StreamMessage>,
     mode: Mode,
     /// Whether a result of one of its jobs was reported to this node since the last comparison with the database.
     reported: bool,
@@ -122,7 +131,7 @@ impl Streams {
         worker: i64,
         group: Arc<Group>,
         (slots, token): (usize, Option<i64>),
-        messages: mpsc::UnboundedSender<StreamMessage>,
+        messages: mpsc::Sender<StreamMessage>,
     ) {
         group.freed.notify_one();
         let (mode, alive_at) = (Mode::Normal, Instant::now());
@@ -218,7 +227,8 @@ impl Streams {
         }
     }
 
-    /// Sends claimed jobs to their workers. Returns the claims whose stream has closed meanwhile: they must be released.
+    /// Sends claimed jobs to their workers. Returns the claims that could not be sent, because their stream is closed: they
+    /// must be released.
     #[must_use = "claims that were not sent must be released"]
     pub(crate) fn send(&mut self, jobs: Vec<Claimed>) -> Vec<Claim> {
         let (mut unsent, sent_at) = (Vec::new(), Instant::now());
@@ -232,20 +242,28 @@ impl Streams {
             }
         }
         for (worker, jobs) in batches {
-            if let Some(stream) = self.open.get(&worker) {
-                // A stream that ends releases what is still in its channel when it is dropped.
-                let _ = stream.messages.send(StreamMessage::Jobs(jobs));
+            let Some(stream) = self.open.get(&worker) else { continue };
+            // What is still in the channel when the stream is dropped is released there.
+            if let Err(error) = stream.messages.try_send(StreamMessage::Jobs(jobs)) {
+                // The connection is gone, or does not take messages although its slots became free (settled elsewhere):
+                // the worker opens a new stream.
+                self.close(worker);
+                if let StreamMessage::Jobs(jobs) = error.into_inner() {
+                    unsent.extend(jobs.iter().map(|job| job.claim));
+                }
             }
         }
         unsent
     }
 
-    /// Asks workers to cancel these claims. The requests of one worker stand together.
+    /// Asks workers to cancel these claims. The requests of one worker stand together. A request that finds no room is left
+    /// to the next heartbeat: it must not take the room of jobs.
     pub(crate) fn send_cancels(&self, requests: Vec<(i64, Claim)>) {
         for of_worker in requests.chunk_by(|one, other| one.0 == other.0) {
-            if let Some(stream) = self.open.get(&of_worker[0].0) {
+            let stream = self.open.get(&of_worker[0].0);
+            if let Some(stream) = stream.filter(|stream| stream.messages.capacity() > stream.slots) {
                 let claims = of_worker.iter().map(|(_, claim)| *claim).collect();
-                let _ = stream.messages.send(StreamMessage::Cancels(claims));
+                let _ = stream.messages.try_send(StreamMessage::Cancels(claims));
             }
         }
     }

@@ -21,14 +21,14 @@ pub(crate) struct JobStream {
     node: Arc<Node>,
     worker: i64,
     welcome: Option<v1::Welcome>,
-    messages: mpsc::UnboundedReceiver<StreamMessage>,
+    messages: mpsc::Receiver<StreamMessage>,
 }
 
 impl JobStream {
     pub(crate) fn new(
         node: Arc<Node>,
         welcome: v1::Welcome,
-        messages: mpsc::UnboundedReceiver<StreamMessage>,
+        messages: mpsc::Receiver<StreamMessage>,
     ) -> JobStream {
         JobStream { node, worker: welcome.worker_id, welcome: Some(welcome), messages }
     }
