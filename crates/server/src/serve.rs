@@ -89,7 +89,7 @@ pub async fn run(
         .http2_keepalive_timeout(Some(KEEPALIVE / 2))
         .max_concurrent_streams(CALLS_MAX)
         .add_routes(routes)
-        .serve_with_incoming_shutdown(incoming(listener, tls), shutdown);
+        .serve_with_incoming_shutdown(incoming(listener, tls, &background.tasks), shutdown);
     tokio::select! {
         served = serving => served?,
         () = timeout => tracing::warn!("stopping although clients are still connected"),
