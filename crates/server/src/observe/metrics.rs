@@ -71,7 +71,7 @@ impl Metrics {
         let states = [("used", used), ("idle", idle), ("waited_for", waiting)];
         let states = states.map(|(state, count)| (labels(&[("state", state)]), count as f64));
         gauge(&mut text, "pitwheel_db_pool_connections", "Connections for claims and reports.", states);
-        process_gauges(&mut text);
+        process_metrics(&mut text);
         match self.read_database().await {
             Ok((queues, running, worker_counts)) => {
                 queue_gauges(&mut text, &queues, &running);
@@ -160,28 +160,31 @@ fn worker_gauges(text: &mut String, worker_counts: &[WorkerCount]) {
     one(text, "pitwheel_worker_heartbeat_age_seconds", help, oldest);
 }
 
-/// The usual metrics of a process, where the system has them.
-fn process_gauges(text: &mut String) {
-    const TICKS: f64 = 100.0; // a second, on every Linux
-    const PAGE: f64 = 4096.0;
-    let number =
-        |text: &str, at: usize| text.split_whitespace().nth(at).and_then(|word| word.parse::<f64>().ok());
-    if let Ok(memory) = std::fs::read_to_string("/proc/self/statm")
-        && let Some(pages) = number(&memory, 1)
-    {
-        one(text, "process_resident_memory_bytes", "Resident memory.", pages * PAGE);
+/// The standard process metrics of Prometheus, as far as the system has them. Rendered here and not through the recorder,
+/// which would round the processor time to whole seconds.
+fn process_metrics(text: &mut String) {
+    let process = metrics_process::collector::collect();
+    if let Some(seconds) = process.cpu_seconds_total {
+        let name = "process_cpu_seconds_total";
+        series(text, name, "counter", "User and system time on a processor.", [(String::new(), seconds)]);
     }
-    // After the name, which may contain spaces.
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    if let Some((_, stat)) = stat.rsplit_once(')')
-        && let (Some(user), Some(system)) = (number(stat, 11), number(stat, 12))
-    {
-        let _ = writeln!(text, "# HELP process_cpu_seconds_total Time on a processor.");
-        let _ = writeln!(text, "# TYPE process_cpu_seconds_total counter");
-        let _ = writeln!(text, "process_cpu_seconds_total {}\n", (user + system) / TICKS);
-    }
-    if let Ok(files) = std::fs::read_dir("/proc/self/fd") {
-        one(text, "process_open_fds", "Open files.", files.count() as f64);
+    let gauges = [
+        ("process_resident_memory_bytes", "Resident memory.", process.resident_memory_bytes),
+        ("process_virtual_memory_bytes", "Virtual memory.", process.virtual_memory_bytes),
+        (
+            "process_virtual_memory_max_bytes",
+            "Limit of virtual memory; 0: none.",
+            process.virtual_memory_max_bytes,
+        ),
+        ("process_open_fds", "Open file descriptors.", process.open_fds),
+        ("process_max_fds", "Limit of open file descriptors; 0: none.", process.max_fds),
+        ("process_start_time_seconds", "Start of the process, since 1970.", process.start_time_seconds),
+        ("process_threads", "Threads of the operating system.", process.threads),
+    ];
+    for (name, help, value) in gauges {
+        if let Some(value) = value {
+            one(text, name, help, value as f64);
+        }
     }
 }
 
@@ -190,7 +193,19 @@ fn one(text: &mut String, name: &str, help: &str, value: f64) {
 }
 
 fn gauge(text: &mut String, name: &str, help: &str, values: impl IntoIterator<Item = (String, f64)>) {
-    let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n");
+    series(text, name, "gauge", help, values);
+}
+
+/// One metric with its values, each with its labels. By hand: values that are read at a scrape would stay in a recorder
+/// after their queue or worker is gone.
+fn series(
+    text: &mut String,
+    name: &str,
+    kind: &str,
+    help: &str,
+    values: impl IntoIterator<Item = (String, f64)>,
+) {
+    let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
     for (labels, value) in values {
         let _ = writeln!(text, "{name}{labels} {value}");
     }
