@@ -3,15 +3,19 @@
 //! The spans of a job belong to the trace of the call that enqueued it: `send` is the enqueue, `process` lasts from the
 //! time the job is sent to a worker until its result is written.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use axum::http::HeaderMap;
-use opentelemetry::trace::{
-    Span, SpanContext, SpanId, SpanKind, Status, TraceContextExt, TraceFlags, TraceId, TraceState, Tracer,
-};
+use opentelemetry::propagation::TextMapPropagator;
+use opentelemetry::trace::{Span, SpanContext, SpanKind, Status, TraceContextExt, Tracer};
 use opentelemetry::{Context, KeyValue, global};
+use opentelemetry_sdk::propagation::TraceContextPropagator;
 use pitwheel::{Enqueued, Error, NewJob, Pitwheel, TraceContext};
+
+const TRACEPARENT: &str = "traceparent";
+const TRACESTATE: &str = "tracestate";
 
 static ON: AtomicBool = AtomicBool::new(false);
 
@@ -27,7 +31,7 @@ fn on() -> bool {
 /// The trace context of a request.
 pub(crate) fn context_of(headers: &HeaderMap) -> Option<TraceContext> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    TraceContext::new(text("traceparent")?, text("tracestate"))
+    TraceContext::new(text(TRACEPARENT)?, text(TRACESTATE))
 }
 
 /// Enqueues jobs as part of the caller's trace; without one, a new trace begins.
@@ -45,7 +49,7 @@ pub(crate) async fn enqueue(
             .with_attributes(attributes);
         builder.start_with_context(&global::tracer("pitwheel"), &parent(caller.as_ref()))
     });
-    let own = span.as_ref().and_then(|span| ours(span.span_context()));
+    let own = span.as_ref().and_then(|span| context_under(span.span_context()));
     let traced = |job: NewJob| match own.as_ref().or(caller.as_ref()) {
         Some(trace) => job.trace(trace),
         None => job,
@@ -87,26 +91,35 @@ fn attributes<const N: usize>(operation: &'static str, more: [KeyValue; N]) -> V
     common.into_iter().chain(more).collect()
 }
 
+/// The context to start a span in: a child of the span that `trace` names.
 fn parent(trace: Option<&TraceContext>) -> Context {
-    trace.and_then(theirs).map_or_else(Context::new, |span| Context::new().with_remote_span_context(span))
+    let Some(trace) = trace else { return Context::new() };
+    let mut headers = HashMap::from([(TRACEPARENT.to_owned(), trace.traceparent.clone())]);
+    headers.extend(trace.tracestate.clone().map(|state| (TRACESTATE.to_owned(), state)));
+    TraceContextPropagator::new().extract_with_context(&Context::new(), &headers)
 }
 
-fn theirs(trace: &TraceContext) -> Option<SpanContext> {
-    let parts: Vec<&str> = trace.traceparent.split('-').collect();
-    let [_, trace_id, span_id, flags] = parts[..] else { return None };
-    let state = trace.tracestate.as_deref().and_then(|state| state.parse::<TraceState>().ok());
-    Some(SpanContext::new(
-        TraceId::from_hex(trace_id).ok()?,
-        SpanId::from_hex(span_id).ok()?,
-        TraceFlags::new(u8::from_str_radix(flags, 16).ok()?),
-        true,
-        state.unwrap_or_default(),
-    ))
+/// The trace context that names this span as the parent.
+fn context_under(span: &SpanContext) -> Option<TraceContext> {
+    let mut headers = HashMap::new();
+    let context = Context::new().with_remote_span_context(span.clone());
+    TraceContextPropagator::new().inject_context(&context, &mut headers);
+    let state = headers.get(TRACESTATE).map(String::as_str).filter(|state| !state.is_empty());
+    TraceContext::new(headers.get(TRACEPARENT)?, state)
 }
 
-fn ours(span: &SpanContext) -> Option<TraceContext> {
-    let (trace, id, flags) = (span.trace_id(), span.span_id(), span.trace_flags().to_u8());
-    let state = span.trace_state().header();
-    let state = Some(state.as_str()).filter(|state| !state.is_empty());
-    span.is_valid().then(|| TraceContext::new(&format!("00-{trace:032x}-{id:016x}-{flags:02x}"), state))?
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_context_keeps_its_ids_and_its_state() {
+        let trace = TraceContext::new(
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            Some("vendor=value,other=1"),
+        );
+        let context = parent(trace.as_ref());
+        assert_eq!(context_under(context.span().span_context()), trace);
+        assert_eq!(context_under(parent(None).span().span_context()), None, "a new trace has no parent");
+    }
 }
