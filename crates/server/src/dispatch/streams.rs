@@ -373,3 +373,6 @@ impl Streams {
         self.send(vec![job])
     }
 }
+
+#[cfg(test)]
+mod tests;

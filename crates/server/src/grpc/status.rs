@@ -6,7 +6,7 @@ use tonic::Status;
 use crate::dispatch::reports::NotWritten;
 use crate::problem::Problem;
 
-/// The status for an error of the library. Written as a function because neither type is ours.
+/// The status for an error of the library. A function, because `From` cannot be implemented between types of two other crates.
 pub(crate) fn status(error: Error) -> Status {
     Problem::from(error).into()
 }

@@ -62,7 +62,7 @@ impl Workers {
 
     /// Those of these workers that the caller may not act for, because they were opened with another token. Only workers
     /// whose streams are not open here are looked up in the database.
-    async fn foreign_workers(&self, caller: &Caller, workers: &[i64]) -> Result<HashSet<i64>, Error> {
+    async fn workers_of_others(&self, caller: &Caller, workers: &[i64]) -> Result<HashSet<i64>, Error> {
         let Some(token) = caller.limited_to_token() else { return Ok(HashSet::new()) };
         let unknown: Vec<i64> = {
             let streams = self.node.streams.lock();
@@ -77,7 +77,7 @@ impl Workers {
     }
 
     /// The same for claims: those that workers of another token hold.
-    async fn foreign_claims(
+    async fn claims_of_others(
         &self,
         caller: &Caller,
         reported: &[(Claim, Reported)],
@@ -95,7 +95,7 @@ impl Workers {
         Ok(unknown.into_iter().filter(|claim| !own.contains(claim)).collect())
     }
 
-    /// Ends streams that broke, as their worker says. This node may not have noticed yet and must not send more.
+    /// Ends streams that their worker reports as broken. This node may not have noticed yet and must not send more.
     async fn end_streams(&self, ended: Vec<v1::EndedStream>) -> Result<(), NotWritten> {
         for stream in ended {
             self.node.streams.lock().close(stream.worker_id);
@@ -160,12 +160,12 @@ impl WorkerService for Workers {
         let v1::HeartbeatRequest { worker_ids: mut workers, mut ended } = request.into_inner();
         workers.extend(ended.iter().map(|stream| stream.worker_id));
         limits::report("workers", workers.len()).map_err(status)?;
-        let foreign = self.foreign_workers(&caller, &workers).await.map_err(status)?;
-        workers.retain(|worker| !foreign.contains(worker));
-        ended.retain(|stream| !foreign.contains(&stream.worker_id));
+        let of_others = self.workers_of_others(&caller, &workers).await.map_err(status)?;
+        workers.retain(|worker| !of_others.contains(worker));
+        ended.retain(|stream| !of_others.contains(&stream.worker_id));
         let mut renewal = self.node.heartbeats.renew(workers).await?;
         // A caller learns nothing about the workers of other tokens, not even whether they exist.
-        renewal.dead.extend(&foreign);
+        renewal.dead.extend(&of_others);
         self.end_streams(ended).await?;
         Ok(Response::new(v1::HeartbeatResponse {
             cancelled: renewal.cancelled.into_iter().map(claim_message).collect(),
@@ -184,14 +184,14 @@ impl WorkerService for Workers {
         limits::report("results", results.len()).map_err(status)?;
         let reported = results.into_iter().map(results::reported).collect::<Result<Vec<_>, _>>();
         let reported = reported.map_err(status)?;
-        let foreign = self.foreign_claims(&caller, &reported).await.map_err(status)?;
+        let of_others = self.claims_of_others(&caller, &reported).await.map_err(status)?;
         let attempts = self.attempts(&reported).await.map_err(status)?;
         let mut written = vec![v1::Written::Lost; reported.len()];
         // Each with its position in the report.
         let (mut endings, mut ending_at) = (Vec::new(), Vec::new());
         let (mut notes, mut note_at) = (Vec::new(), Vec::new());
         for (at, (claim, result)) in reported.into_iter().enumerate() {
-            if foreign.contains(&claim) {
+            if of_others.contains(&claim) {
                 continue;
             }
             let ctid = self.node.streams.lock().ctid(claim);

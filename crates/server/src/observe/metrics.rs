@@ -148,14 +148,14 @@ fn worker_gauges(text: &mut String, worker_counts: &[WorkerCount]) {
         ["alive", "quiet", "draining"].into_iter().map(move |state| (transport, state))
     });
     let counted = all.map(|(transport, state)| {
-        let found = worker_counts.iter().find(|part| part.transport == transport && part.state == state);
-        let workers = found.map_or(0, |part| part.workers);
+        let found = worker_counts.iter().find(|count| count.transport == transport && count.state == state);
+        let workers = found.map_or(0, |count| count.workers);
         (labels(&[("state", state), ("transport", transport)]), workers as f64)
     });
     gauge(text, "pitwheel_workers", "Workers that are alive.", counted);
-    let slots: i64 = worker_counts.iter().map(|part| part.slots).sum();
+    let slots: i64 = worker_counts.iter().map(|count| count.slots).sum();
     one(text, "pitwheel_worker_slots", "Jobs that all workers together can run at a time.", slots as f64);
-    let oldest = worker_counts.iter().map(|part| part.silent_seconds).fold(0.0, f64::max);
+    let oldest = worker_counts.iter().map(|count| count.silent_seconds).fold(0.0, f64::max);
     let help = "The age of the oldest last heartbeat of a worker that is alive.";
     one(text, "pitwheel_worker_heartbeat_age_seconds", help, oldest);
 }

@@ -41,7 +41,7 @@ struct Watcher {
     sent_jobs: HashMap<i64, JobLine>,
     /// What it was sent last, by name.
     sent_queues: HashMap<String, Queue>,
-    /// Ids that it was told do not exist.
+    /// Ids for which it was sent that they do not exist.
     not_found: HashSet<i64>,
 }
 
