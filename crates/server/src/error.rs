@@ -24,6 +24,9 @@ pub enum Error {
         "`{0}` can be reached from other machines and no token exists: create one with `pitwheel tokens create NAME --role admin`, or listen on 127.0.0.1 or [::1]"
     )]
     Open(SocketAddr),
+    /// The routes of the application clash with those of the server, or with each other.
+    #[error("cannot add the routes: {0}")]
+    Routes(String),
 }
 
 /// Every error code with its HTTP status and its gRPC code. `docs/errors.md` shows the same table; a test compares them.

@@ -6,6 +6,7 @@ mod extract;
 mod jobs;
 mod kinds;
 mod openapi;
+mod own_routes;
 mod probes;
 mod queues;
 pub(crate) mod responses;

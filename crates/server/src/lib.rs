@@ -16,6 +16,7 @@ mod listen;
 mod observe;
 mod options;
 mod problem;
+mod readiness;
 mod serve;
 pub mod views;
 
@@ -25,4 +26,5 @@ pub use crate::http::responses::ErrorResponses;
 pub use crate::listen::tls::Tls;
 pub use crate::options::Options;
 pub use crate::problem::Problem;
-pub use crate::serve::run;
+pub use crate::readiness::{NotServing, Readiness};
+pub use crate::serve::{Server, run};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use pitwheel::Pitwheel;
@@ -14,14 +15,22 @@ use crate::dispatch::node::Node;
 use crate::observe::metrics::{Metrics, NodeGauges};
 use crate::observe::watch::Watch;
 use crate::problem::Problem;
+use crate::readiness::Readiness;
 
 /// The process runs.
 pub(crate) async fn health() -> Json<Value> {
     Json(json!({ "status": "ok" }))
 }
 
-/// The database answers, and its schema fits this version.
-pub(crate) async fn ready(State(pitwheel): State<Pitwheel>) -> Result<Response, Problem> {
+/// The application is ready, the database answers, and its schema fits this version.
+pub(crate) async fn ready(
+    State(readiness): State<Readiness>,
+    State(pitwheel): State<Pitwheel>,
+) -> Result<Response, Problem> {
+    if let Some(reason) = readiness.reason() {
+        let body = Json(json!({ "status": "not_ready", "reason": reason }));
+        return Ok((StatusCode::SERVICE_UNAVAILABLE, body).into_response());
+    }
     pitwheel.check_schema().await?;
     Ok(Json(json!({ "status": "ready" })).into_response())
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ::metrics::{counter, histogram};
-use axum::extract::{DefaultBodyLimit, FromRef, MatchedPath, Request};
+use axum::extract::{DefaultBodyLimit, FromRef, MatchedPath, Request, State};
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
@@ -17,12 +17,21 @@ use utoipa_axum::routes;
 
 use crate::auth::middleware::is_grpc;
 use crate::dispatch::node::Node;
+use crate::error::Error;
 use crate::http::openapi::document;
-use crate::http::{audit, events, jobs, kinds, probes, queues, tokens, workers};
+use crate::http::{audit, events, jobs, kinds, own_routes, probes, queues, tokens, workers};
 use crate::limits;
 use crate::observe::metrics::Metrics;
 use crate::observe::watch::Watch;
 use crate::problem::Problem;
+use crate::readiness::Readiness;
+
+/// Where the paths of the document are served.
+const API: &str = "/api/v1";
+const DOCUMENT: &str = "/api/openapi.json";
+const METRICS: &str = "/metrics";
+const READY: &str = "/readyz";
+const HEALTH: &str = "/healthz";
 
 /// What the handlers share.
 #[derive(Clone)]
@@ -31,6 +40,8 @@ pub(crate) struct Api {
     pub(crate) node: Arc<Node>,
     pub(crate) watch: Arc<Watch>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) readiness: Readiness,
+    pub(crate) document: Arc<OpenApi>,
 }
 
 impl FromRef<Api> for Pitwheel {
@@ -57,7 +68,19 @@ impl FromRef<Api> for Arc<Metrics> {
     }
 }
 
-/// The routes under `/api/v1`, with their description.
+impl FromRef<Api> for Arc<OpenApi> {
+    fn from_ref(api: &Api) -> Arc<OpenApi> {
+        api.document.clone()
+    }
+}
+
+impl FromRef<Api> for Readiness {
+    fn from_ref(api: &Api) -> Readiness {
+        api.readiness.clone()
+    }
+}
+
+/// The routes under [`API`], with their description.
 fn api_routes() -> OpenApiRouter<Api> {
     OpenApiRouter::with_openapi(document())
         .routes(routes!(jobs::list_jobs, jobs::enqueue_jobs))
@@ -82,23 +105,25 @@ fn api_routes() -> OpenApiRouter<Api> {
         .routes(routes!(events::watch_events))
 }
 
-/// All routes, to be merged with those of gRPC.
-pub(crate) fn router(api: Api) -> Router {
-    let (routes, document) = api_routes().split_for_parts();
-    let document = Arc::new(document);
-    Router::new()
-        .nest("/api/v1", routes)
-        .route("/api/openapi.json", get(move || show_document(document.clone())))
-        .route("/metrics", get(probes::metrics))
-        .route("/readyz", get(probes::ready))
-        .with_state(api)
-        .route("/healthz", get(probes::health))
+/// All routes, with those of the application, to be merged with those of gRPC; and the document that describes them.
+pub(crate) fn router(added: Vec<OpenApiRouter>) -> Result<(Router<Api>, OpenApi), Error> {
+    let (routes, mut document) = api_routes().split_for_parts();
+    let routes = Router::new()
+        .nest(API, routes)
+        .route(DOCUMENT, get(show_document))
+        .route(METRICS, get(probes::metrics))
+        .route(READY, get(probes::ready))
+        .route(HEALTH, get(probes::health));
+    let paths = (API, [DOCUMENT, METRICS, READY, HEALTH].as_slice());
+    let routes = own_routes::add(routes, &mut document, paths, added)?;
+    let routes = routes
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn(measure))
-        .layer(DefaultBodyLimit::max(limits::MESSAGE_BYTES_MAX))
+        .layer(DefaultBodyLimit::max(limits::MESSAGE_BYTES_MAX));
+    Ok((routes, document))
 }
 
-async fn show_document(document: Arc<OpenApi>) -> Json<OpenApi> {
+async fn show_document(State(document): State<Arc<OpenApi>>) -> Json<OpenApi> {
     Json((*document).clone())
 }
 
