@@ -1,5 +1,6 @@
 //! The handle through which a program uses the engine. It only delegates.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -121,6 +122,21 @@ impl Pitwheel {
     /// the job at their next poll.
     pub async fn hint(&self, queue: &str) -> Result<(), Error> {
         self.hints.due(&self.pool.get().await?, queue).await
+    }
+
+    /// Wakes idle workers for the jobs that followed from endings and are due now, and counts them. A hint that fails delays a
+    /// job until the next poll, no more.
+    pub async fn hint_followers(&self, followers: impl Iterator<Item = &NewJob>) {
+        let followers: Vec<&NewJob> = followers.collect();
+        if followers.is_empty() {
+            return;
+        }
+        metrics::enqueued(followers.iter().map(|job| (&*job.queue, &*job.kind, true)));
+        let due = followers.iter().filter(|job| job.is_due());
+        let queues: BTreeSet<&str> = due.map(|job| &*job.queue).collect();
+        for queue in queues {
+            log_unhinted(self.hint(queue).await);
+        }
     }
 
     /// The same database, with another actor in the audit log: for a program that makes changes for a person. The default

@@ -1,86 +1,110 @@
-//! What a caller may ask for at most, and in which words it is told.
+//! What a caller may send at most, over either protocol.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tonic::Status;
+use pitwheel::Error;
+use pitwheel::engine::limits::{ENQUEUE_MAX, FOLLOWERS_MAX, SETTLE_MAX, SPAN_MAX};
 
-/// A batch of 1,000 jobs with large payloads is refused before it is read.
+/// The largest request. The largest batch of jobs with the largest payloads does not fit: it is refused before it is read.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Streams of one node. Each costs memory, and its heartbeats cost database time.
+pub(crate) const STREAMS_MAX: usize = 10_000;
+/// Streams of one node that are opened with the same token.
+pub(crate) const TOKEN_STREAMS_MAX: usize = 2_000;
+
 const SLOTS_MAX: u32 = 10_000;
 const QUEUES_MAX: usize = 100;
 const KINDS_MAX: usize = 1_000;
-const BATCH_MAX: usize = 1_000;
-const ENQUEUE_MAX: usize = 500;
+/// Characters of a worker's name; the rest is cut off.
 const NAME_CHARS_MAX: usize = 200;
-/// Streams of one node. Each costs some memory, and its heartbeats.
-pub(crate) const STREAMS_MAX: usize = 10_000;
+/// From 1970 to the year 2200. A later time is a mistake.
+const TIME_MAX: Duration = Duration::from_secs(230 * 366 * 24 * 3600);
 
-/// A hundred years: longer is a mistake, and overflows somewhere.
-pub(crate) const SPAN_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
-/// Streams that are open with one token.
-pub(crate) const TOKEN_STREAMS_MAX: usize = 2_000;
-
-/// Whether a time is one that people mean: from 1970 to 2200.
-pub(crate) fn is_sane(time: SystemTime) -> bool {
-    let since = time.duration_since(UNIX_EPOCH);
-    since.is_ok_and(|since| since < Duration::from_secs(230 * 366 * 24 * 3600))
+fn invalid<T>(message: String) -> Result<T, Error> {
+    Err(Error::Invalid(message))
 }
 
-/// How many jobs a stream may have at a time.
-pub(crate) fn slots(slots: u32) -> Result<usize, Status> {
+/// A time from 1970 to 2200. `None` stands for text or numbers that are no time.
+pub(crate) fn time(field: &str, time: Option<SystemTime>) -> Result<SystemTime, Error> {
+    let in_range = |time: &SystemTime| time.duration_since(UNIX_EPOCH).is_ok_and(|since| since < TIME_MAX);
+    match time.filter(in_range) {
+        Some(time) => Ok(time),
+        None => {
+            invalid(format!("`{field}` is not a time from 1970 to 2200: write it as in 2030-01-31T08:00:00Z"))
+        }
+    }
+}
+
+/// A time span of at most a hundred years. `None` stands for numbers that are no time span.
+pub(crate) fn span(field: &str, span: Option<Duration>) -> Result<Duration, Error> {
+    match span.filter(|span| *span <= SPAN_MAX) {
+        Some(span) => Ok(span),
+        None => invalid(format!("`{field}` is not a time span from 0 to 100 years")),
+    }
+}
+
+/// The number of jobs that a stream may hold at a time.
+pub(crate) fn slots(slots: u32) -> Result<usize, Error> {
     if !(1..=SLOTS_MAX).contains(&slots) {
-        return Err(Status::invalid_argument(format!("slots is {slots}: ask for 1 to {SLOTS_MAX}")));
+        return invalid(format!("`slots` is {slots}: request 1 to {SLOTS_MAX}"));
     }
     Ok(slots as usize)
 }
 
-/// The queues of a stream, each once and in one order.
-pub(crate) fn queues(names: Vec<String>) -> Result<Vec<String>, Status> {
+/// The queues of a stream, sorted and without duplicates.
+pub(crate) fn queues(names: Vec<String>) -> Result<Vec<String>, Error> {
     names_of("queue", names, QUEUES_MAX)
 }
 
-/// The kinds of a stream, each once and in one order.
-pub(crate) fn kinds(names: Vec<String>) -> Result<Vec<String>, Status> {
+/// The kinds of a stream, sorted and without duplicates.
+pub(crate) fn kinds(names: Vec<String>) -> Result<Vec<String>, Error> {
     names_of("kind", names, KINDS_MAX)
 }
 
-fn names_of(what: &str, mut names: Vec<String>, max: usize) -> Result<Vec<String>, Status> {
+fn names_of(what: &str, mut names: Vec<String>, max: usize) -> Result<Vec<String>, Error> {
     if names.is_empty() || names.len() > max {
-        return Err(Status::invalid_argument(format!("{} {what}s: name 1 to {max}", names.len())));
+        return invalid(format!("the request names {} {what}s: name 1 to {max}", names.len()));
     }
     for name in &names {
-        pitwheel::engine::check_name(what, name)
-            .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        pitwheel::engine::check_name(what, name)?;
     }
     names.sort_unstable();
     names.dedup();
     Ok(names)
 }
 
-/// A name for people: short, and without what Postgres cannot keep.
-pub(crate) fn worker_name(name: &str) -> Result<String, Status> {
+/// The name of a worker, shortened and without control characters, which Postgres and terminals cannot show.
+pub(crate) fn worker_name(name: &str) -> Result<String, Error> {
     let short: String = name.chars().filter(|c| !c.is_control()).take(NAME_CHARS_MAX).collect();
     if short.trim().is_empty() {
-        return Err(Status::invalid_argument(
-            "worker is empty: give it a name that tells people which process it is",
-        ));
+        return invalid(
+            "`worker` is empty: send a name that identifies the process, such as host and id".into(),
+        );
     }
     Ok(short)
 }
 
-/// Checks that a batch is neither empty nor too large.
-pub(crate) fn batch(what: &str, len: usize) -> Result<(), Status> {
-    at_most(what, len, BATCH_MAX)
+/// Checks that a batch of results or workers is neither empty nor too large.
+pub(crate) fn report(what: &str, len: usize) -> Result<(), Error> {
+    batch(what, len, SETTLE_MAX)
 }
 
-/// Checks that jobs to enqueue fit into one statement.
-pub(crate) fn enqueue(len: usize) -> Result<(), Status> {
-    at_most("jobs", len, ENQUEUE_MAX)
+/// Checks that the followers of one job are not too many.
+pub(crate) fn followers(len: usize) -> Result<(), Error> {
+    if len > FOLLOWERS_MAX {
+        return invalid(format!("{len} jobs follow from one: send at most {FOLLOWERS_MAX}"));
+    }
+    Ok(())
 }
 
-fn at_most(what: &str, len: usize, max: usize) -> Result<(), Status> {
+/// Checks that the jobs to enqueue fit into one statement.
+pub(crate) fn enqueue(len: usize) -> Result<(), Error> {
+    batch("jobs", len, ENQUEUE_MAX)
+}
+
+fn batch(what: &str, len: usize, max: usize) -> Result<(), Error> {
     if !(1..=max).contains(&len) {
-        return Err(Status::invalid_argument(format!("{len} {what}: send 1 to {max} at a time")));
+        return invalid(format!("the request has {len} {what}: send 1 to {max} at a time"));
     }
     Ok(())
 }

@@ -30,7 +30,11 @@ async fn every_verdict_of_a_remote_handler_is_settled_as_that_of_a_local_one() -
         2 => Ok(Verdict::bury("no such customer")),
         3 => Ok(Verdict::Snooze(Duration::from_secs(3600))),
         4 => panic!("on purpose"),
-        _ => context.enqueue(work(0)).await.map(|_| Verdict::complete().into()).map_err(|error| error.to_string()),
+        _ => context
+            .enqueue(work(0))
+            .await
+            .map(|_| Verdict::complete().into())
+            .map_err(|error| error.to_string()),
     };
     let running =
         start_worker(Worker::remote(&node.url()).queue("default", 10).name("far away").handle(handler));

@@ -158,8 +158,8 @@ impl NewJob {
         self.run_at.is_none() && self.delay.is_zero()
     }
 
-    /// Refuses what the database cannot store or a reader cannot parse, before anything is sent.
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    /// Refuses what the database cannot store or a reader cannot parse. Every enqueue does this before anything is sent.
+    pub fn check(&self) -> Result<(), Error> {
         checked("payload", &self.payload)?;
         if let Some(metadata) = &self.metadata {
             checked("metadata", metadata)?;

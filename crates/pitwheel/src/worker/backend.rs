@@ -14,16 +14,10 @@ pub(crate) enum Backend {
 }
 
 impl Backend {
-    /// Wakes idle workers of these queues. A hint that fails delays a job until the next poll, no more.
-    pub(crate) async fn hint(&self, queues: &[&str]) {
+    /// Wakes idle workers for followers. A server does that itself.
+    pub(crate) async fn hint_followers(&self, followers: impl Iterator<Item = &NewJob>) {
         match self {
-            Backend::Database(pitwheel) => {
-                for queue in queues {
-                    if let Err(error) = pitwheel.hint(queue).await {
-                        tracing::debug!(%error, queue, "a wake-up hint was not sent");
-                    }
-                }
-            }
+            Backend::Database(pitwheel) => pitwheel.hint_followers(followers).await,
             #[cfg(feature = "remote")]
             Backend::Server(_) => {}
         }

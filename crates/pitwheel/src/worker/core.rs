@@ -18,7 +18,6 @@ use crate::error::Error;
 use crate::job::claim::{Claim, Claimed, QueueSlots, Settled};
 use crate::job::ending::{Attempt, Settlement, decide, unless_committed};
 use crate::job::limits::SETTLE_MAX;
-use crate::job::new_job::NewJob;
 use crate::metrics;
 use crate::postgres::{Pool, Session};
 use crate::worker::backend::Backend;
@@ -133,16 +132,7 @@ impl Core {
 
     /// Wakes workers for the followers that are due now.
     pub(super) async fn hint_followers(&self, batch: &[Settlement], results: &[Settled]) {
-        let followers: Vec<&NewJob> = written_followers(batch, results).collect();
-        if followers.is_empty() {
-            return;
-        }
-        metrics::enqueued(followers.iter().map(|job| (&*job.queue, &*job.kind, true)));
-        let mut queues: Vec<&str> =
-            followers.iter().filter(|job| job.is_due()).map(|job| &*job.queue).collect();
-        queues.sort_unstable();
-        queues.dedup();
-        self.backend.hint(&queues).await;
+        self.backend.hint_followers(written_followers(batch, results)).await;
     }
 
     pub(super) fn take_emptied(&self) -> Vec<i64> {

@@ -1,4 +1,4 @@
-//! What changes, as it changes (server-sent events).
+//! Changes of jobs and queues as server-sent events.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -13,58 +13,63 @@ use serde::Deserialize;
 use serde_json::json;
 use utoipa::IntoParams;
 
-use crate::access::{Caller, Need};
-use crate::http::Answer;
+use crate::auth::caller::{Caller, Permission};
 use crate::http::extract::Query;
-use crate::http::problem::Problem;
-use crate::watch::{JOBS_MAX, News, Watch};
+use crate::http::responses::ErrorResponses;
+use crate::observe::watch::{Change, JOBS_MAX, Watch};
+use crate::problem::Problem;
+
+/// A comment is sent after this long without an event, so that proxies keep the connection open.
+const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
 
 /// What to watch.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct What {
-    /// Up to 100 job ids, separated by commas; without any, the queues.
+pub(crate) struct EventQuery {
+    /// Up to 100 job ids, separated by commas. Without this, the queues are watched.
     jobs: Option<String>,
 }
 
-/// A stream of events. With `jobs`: a `job` event with its line for each of them at once and whenever it changes (state,
-/// attempt, progress), and `end` when all are finished. Without: a `queue` event for each queue at once and whenever it
-/// changes. A new stream begins with how things stand, so nothing is missed by opening another.
-#[utoipa::path(get, path = "/events", tag = "events", params(What),
-    responses((status = 200, content_type = "text/event-stream", body = String), Answer))]
-pub(crate) async fn events(
+/// Streams events. With `jobs`: one `job` event for each job at once, another whenever its state, attempt or progress
+/// changes, a `not_found` event for an id that does not exist, and `end` when all are finished. Without `jobs`: one
+/// `queue` event for each queue at once and another whenever it changes. A new stream starts with the current state, so
+/// reopening a stream misses nothing.
+#[utoipa::path(get, path = "/events", tag = "events", params(EventQuery),
+    responses((status = 200, content_type = "text/event-stream", body = String), ErrorResponses))]
+pub(crate) async fn watch_events(
     State(watch): State<Arc<Watch>>,
     caller: Caller,
-    Query(what): Query<What>,
+    Query(query): Query<EventQuery>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {
-    let ids = what.jobs.as_deref().map(ids).transpose()?.unwrap_or_default();
-    caller.must(if ids.is_empty() { Need::See } else { Need::SeeJob })?;
-    let news = watch.open(ids).ok_or_else(|| Problem::busy("too many streams of events are open here"))?;
-    let events = unfold(Some(news), async |news| {
-        let mut news = news?;
-        let next = news.recv().await?;
-        let rest = (!matches!(next, News::End)).then_some(news);
+    let ids = query.jobs.as_deref().map(ids).transpose()?.unwrap_or_default();
+    caller.check(if ids.is_empty() { Permission::View } else { Permission::ViewJob })?;
+    let too_many = || Problem::busy("this node has too many event streams: use another node or retry later");
+    let changes = watch.open(ids).ok_or_else(too_many)?;
+    let events = unfold(Some(changes), async |changes| {
+        let mut changes = changes?;
+        let next = changes.recv().await?;
+        let rest = (!matches!(next, Change::End)).then_some(changes);
         Some((Ok(event(next)), rest))
     });
-    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(Duration::from_secs(15))))
+    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE_EVERY)))
 }
 
 fn ids(text: &str) -> Result<Vec<i64>, Problem> {
     let read = text.split(',').map(|id| id.trim().parse::<i64>()).collect::<Result<Vec<i64>, _>>();
-    let ids = read.map_err(|_| Problem::invalid("jobs is not a list of ids, as 41,42,43"))?;
+    let ids = read.map_err(|_| Problem::invalid("`jobs` is not a list of ids: write it as in 41,42,43"))?;
     if ids.len() > JOBS_MAX {
-        return Err(Problem::invalid(format!("{} jobs are too many: watch {JOBS_MAX} at most", ids.len())));
+        return Err(Problem::invalid(format!("`jobs` has {} ids: watch {JOBS_MAX} at most", ids.len())));
     }
     Ok(ids)
 }
 
-fn event(news: News) -> Event {
-    let (name, data) = match news {
-        News::Job(job) => ("job", serde_json::to_string(&job)),
-        News::Queue(queue) => ("queue", serde_json::to_string(&queue)),
-        News::NoJob(id) => ("not_found", Ok(json!({ "id": id }).to_string())),
-        News::End => ("end", Ok("{}".to_owned())),
+fn event(change: Change) -> Event {
+    let (name, data) = match change {
+        Change::Job(job) => ("job", serde_json::to_string(&job)),
+        Change::Queue(queue) => ("queue", serde_json::to_string(&queue)),
+        Change::NotFound(id) => ("not_found", Ok(json!({ "id": id }).to_string())),
+        Change::End => ("end", Ok("{}".to_owned())),
     };
     Event::default().event(name).data(data.unwrap_or_default())
 }

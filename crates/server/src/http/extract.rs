@@ -1,4 +1,4 @@
-//! What comes in with a request, read or refused in our own words.
+//! Extractors that refuse malformed requests with problem+json.
 
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Request};
@@ -6,16 +6,15 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 
-use crate::access::Caller;
-use crate::http::problem::Problem;
+use crate::problem::Problem;
 
 /// A JSON body.
 pub(crate) struct Body<T>(pub(crate) T);
 
-/// The parts of the path that have names.
+/// The parameters of the path.
 pub(crate) struct Path<T>(pub(crate) T);
 
-/// What stands behind the question mark.
+/// The parameters of the query string.
 pub(crate) struct Query<T>(pub(crate) T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
@@ -24,7 +23,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     async fn from_request(request: Request, state: &S) -> Result<Body<T>, Problem> {
         let body = axum::Json::<T>::from_request(request, state).await;
         let refused = |error: JsonRejection| match error.status() {
-            // JSON that is not what was asked for: one status for all that is wrong with a request.
+            // JSON with other fields than the operation takes: 400, as for every other wrong request.
             StatusCode::UNPROCESSABLE_ENTITY => Problem::invalid(error.body_text()),
             status => Problem::refused(status, error.body_text()),
         };
@@ -49,14 +48,5 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
         let query = axum::extract::Query::<T>::from_request_parts(parts, state).await;
         let refused = |error: QueryRejection| Problem::refused(error.status(), error.body_text());
         query.map(|axum::extract::Query(query)| Query(query)).map_err(refused)
-    }
-}
-
-impl<S: Send + Sync> FromRequestParts<S> for Caller {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Caller, Problem> {
-        let caller = parts.extensions.get::<Caller>().cloned();
-        caller.ok_or_else(|| Problem::unauthenticated("nobody let this call in"))
     }
 }

@@ -1,44 +1,44 @@
 //! Jobs over HTTP.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use jiff::Timestamp;
 use pitwheel::{Change, Changed, Filter, NewJob, Pitwheel};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::access::{Caller, Need, trace_of};
-use crate::http::Answer;
+use crate::auth::caller::{Caller, Permission};
 use crate::http::extract::{Body, Path, Query};
-use crate::http::problem::Problem;
-use crate::http::views::{JobInFull, JobLine};
-use crate::{limits, traces};
+use crate::http::responses::ErrorResponses;
+use crate::limits;
+use crate::observe::traces;
+use crate::problem::Problem;
+use crate::views::{JobInFull, JobLine, parse_time};
 
 /// Which jobs, and which page of them.
 #[derive(Debug, Default, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Which {
-    /// Only this queue.
+pub(crate) struct JobFilter {
+    /// Only jobs of this queue.
     queue: Option<String>,
-    /// Only this kind.
+    /// Only jobs of this kind.
     kind: Option<String>,
-    /// Only this state: `waiting`, `running`, `done`, `dead` or `cancelled`.
+    /// Only jobs in this state: `waiting`, `running`, `done`, `dead` or `cancelled`.
     state: Option<String>,
-    /// Only this key.
+    /// Only jobs with this key.
     key: Option<String>,
-    /// Only ids below this one: `next` of the page before.
+    /// Only ids below this one: `next` of the previous page.
     before: Option<i64>,
-    /// How many, at most 1,000; 50 by default.
+    /// Jobs of a page: 1 to 1,000, default 50.
     limit: Option<u32>,
 }
 
-impl Which {
-    fn filter(self, finished: bool) -> Result<Filter, Problem> {
+impl JobFilter {
+    fn into_filter(self, finished: bool) -> Result<Filter, Problem> {
         Ok(Filter {
             queue: self.queue,
             kind: self.kind,
@@ -53,53 +53,56 @@ impl Which {
 
 /// One page of a list of jobs.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Jobs {
-    /// Newest first. Fewer than `limit`, even none, when few of those that were looked at match.
+pub(crate) struct JobPage {
+    /// Newest first. A page may have fewer than `limit` jobs, even none, although more pages follow: it scans a limited
+    /// number of rows.
     jobs: Vec<JobLine>,
-    /// What `before` must be for the next page; null: there is none.
+    /// Pass this as `before` to get the next page; null: this is the last page.
     next: Option<i64>,
 }
 
 /// Lists jobs, live and finished, newest first, without their payloads.
-#[utoipa::path(get, path = "/jobs", tag = "jobs", params(Which), responses((status = 200, body = Jobs), Answer))]
-pub(crate) async fn list(
+#[utoipa::path(get, path = "/jobs", tag = "jobs", params(JobFilter), responses((status = 200, body = JobPage), ErrorResponses))]
+pub(crate) async fn list_jobs(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,
-    Query(which): Query<Which>,
-) -> Result<Json<Jobs>, Problem> {
-    caller.must(Need::See)?;
-    page(&pitwheel, &which.filter(false)?).await
+    Query(filter): Query<JobFilter>,
+) -> Result<Json<JobPage>, Problem> {
+    caller.check(Permission::View)?;
+    page(&pitwheel, &filter.into_filter(false)?).await
 }
 
 /// Lists finished jobs, newest first, without their payloads.
-#[utoipa::path(get, path = "/history", tag = "jobs", params(Which), responses((status = 200, body = Jobs), Answer))]
-pub(crate) async fn history(
+#[utoipa::path(get, path = "/history", tag = "jobs", params(JobFilter), responses((status = 200, body = JobPage), ErrorResponses))]
+pub(crate) async fn list_history(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,
-    Query(which): Query<Which>,
-) -> Result<Json<Jobs>, Problem> {
-    caller.must(Need::See)?;
-    if matches!(which.state.as_deref(), Some("waiting" | "running")) {
-        return Err(Problem::invalid("a finished job is done, dead or cancelled: ask /jobs for the others"));
+    Query(filter): Query<JobFilter>,
+) -> Result<Json<JobPage>, Problem> {
+    caller.check(Permission::View)?;
+    if matches!(filter.state.as_deref(), Some("waiting" | "running")) {
+        return Err(Problem::invalid(
+            "the history has only jobs that are done, dead or cancelled: GET /api/v1/jobs lists the others",
+        ));
     }
-    page(&pitwheel, &which.filter(true)?).await
+    page(&pitwheel, &filter.into_filter(true)?).await
 }
 
-async fn page(pitwheel: &Pitwheel, filter: &Filter) -> Result<Json<Jobs>, Problem> {
+async fn page(pitwheel: &Pitwheel, filter: &Filter) -> Result<Json<JobPage>, Problem> {
     let page = pitwheel.jobs(filter).await?;
-    Ok(Json(Jobs { jobs: page.jobs.into_iter().map(JobLine::from).collect(), next: page.next }))
+    Ok(Json(JobPage { jobs: page.jobs.into_iter().map(JobLine::from).collect(), next: page.next }))
 }
 
-/// Shows all about one job: payload, attempts and errors included.
+/// Shows one job in full, with its payload and errors.
 #[utoipa::path(get, path = "/jobs/{id}", tag = "jobs", params(("id" = i64, Path)),
-    responses((status = 200, body = JobInFull), Answer))]
-pub(crate) async fn show(
+    responses((status = 200, body = JobInFull), ErrorResponses))]
+pub(crate) async fn show_job(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,
     Path(id): Path<i64>,
 ) -> Result<Json<JobInFull>, Problem> {
-    caller.must(Need::SeeJob)?;
-    Ok(Json(JobInFull::new(pitwheel.job(id).await?, caller.only_looks())))
+    caller.check(Permission::ViewJob)?;
+    Ok(Json(JobInFull::new(pitwheel.job(id).await?, caller.needs_redaction())))
 }
 
 /// A job to enqueue.
@@ -109,42 +112,42 @@ pub(crate) struct JobToEnqueue {
     /// The name that picks its handler.
     #[schema(example = "greet")]
     kind: String,
-    /// Any JSON, kept byte for byte; `{}` by default.
+    /// Any JSON, stored byte for byte; default `{}`.
     #[schema(value_type = Option<Object>)]
     payload: Option<Box<RawValue>>,
-    /// `default` by default.
+    /// The queue; default `default`.
     queue: Option<String>,
-    /// Not before this time (RFC 3339).
+    /// The job is due at this time (RFC 3339); default now.
     run_at: Option<String>,
-    /// Not before this much later, in milliseconds.
+    /// The job is due after this delay, in milliseconds. Not together with `run_at`.
     delay_ms: Option<u64>,
-    /// -9 to 9, higher first; 0 by default.
+    /// -9 to 9, higher first; default 0.
     priority: Option<i16>,
-    /// How often it may be attempted; 20 by default.
+    /// Attempts before the job is dead; default 20.
     max_attempts: Option<u32>,
-    /// How long one attempt may take, in milliseconds.
+    /// The time limit of one attempt, in milliseconds; default none.
     timeout_ms: Option<u64>,
-    /// While a job of this kind with this key is live, that one is given back.
+    /// While a live job of this kind has this key, no job is added and the response names the live job.
     key: Option<String>,
-    /// JSON about the job that is not its payload.
+    /// JSON about the job beside its payload, such as a trace context.
     #[schema(value_type = Option<Object>)]
     metadata: Option<Box<RawValue>>,
 }
 
 impl JobToEnqueue {
-    fn read(self) -> Result<NewJob, Problem> {
+    fn into_job(self) -> Result<NewJob, Problem> {
         if self.run_at.is_some() && self.delay_ms.is_some() {
-            return Err(Problem::invalid("a job has run_at or delay_ms, not both"));
+            return Err(Problem::invalid("a job has `run_at` or `delay_ms`, not both"));
         }
         let mut job = NewJob::raw(self.kind, self.payload.as_ref().map_or("{}", |payload| payload.get()));
         if let Some(queue) = self.queue {
             job = job.queue(queue);
         }
         if let Some(at) = self.run_at {
-            job = job.run_at(moment("run_at", &at)?);
+            job = job.run_at(parse_time("run_at", &at)?);
         }
         if let Some(delay) = self.delay_ms {
-            job = job.delay(span("delay_ms", delay)?);
+            job = job.delay(limits::span("delay_ms", Some(Duration::from_millis(delay)))?);
         }
         if let Some(priority) = self.priority {
             job = job.priority(priority);
@@ -153,7 +156,7 @@ impl JobToEnqueue {
             job = job.max_attempts(max);
         }
         if let Some(timeout) = self.timeout_ms {
-            job = job.timeout(span("timeout_ms", timeout)?);
+            job = job.timeout(limits::span("timeout_ms", Some(Duration::from_millis(timeout)))?);
         }
         if let Some(key) = self.key {
             job = job.key(key);
@@ -165,85 +168,73 @@ impl JobToEnqueue {
     }
 }
 
-pub(crate) fn moment(what: &str, text: &str) -> Result<SystemTime, Problem> {
-    let time = text.parse::<Timestamp>().ok().map(SystemTime::from);
-    time.filter(|time| limits::is_sane(*time)).ok_or_else(|| {
-        Problem::invalid(format!("{what} is not a time from 1970 to 2200, as 2030-01-31T08:00:00Z"))
-    })
-}
-
-fn span(what: &str, millis: u64) -> Result<Duration, Problem> {
-    let span = Duration::from_millis(millis);
-    (span <= limits::SPAN_MAX)
-        .then_some(span)
-        .ok_or_else(|| Problem::invalid(format!("{what} is above 100 years")))
-}
-
-/// Jobs to enqueue, at most 500.
+/// Jobs to enqueue: 1 to 500.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Batch {
+pub(crate) struct EnqueueRequest {
     jobs: Vec<JobToEnqueue>,
 }
 
-/// The jobs, in the order given.
+/// The jobs, in the order of the request.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Enqueued {
+pub(crate) struct EnqueueResponse {
     jobs: Vec<EnqueuedJob>,
 }
 
-/// A job that is in the queue.
+/// An enqueued job.
 #[derive(Debug, Serialize, ToSchema)]
 struct EnqueuedJob {
     id: i64,
-    /// False: a live job has the kind and key already, and this is that one.
+    /// False: a live job already had the kind and key, and this is its id.
     is_new: bool,
 }
 
-/// Enqueues jobs, all or none. Once this is answered, none of them is lost; give them keys to repeat it safely.
-#[utoipa::path(post, path = "/jobs", tag = "jobs", request_body = Batch,
-    responses((status = 201, body = Enqueued), Answer))]
-pub(crate) async fn enqueue(
+/// Enqueues jobs, all or none. Once this is answered, the jobs are stored durably. Jobs with keys can be sent again safely
+/// after an error.
+#[utoipa::path(post, path = "/jobs", tag = "jobs", request_body = EnqueueRequest,
+    responses((status = 201, body = EnqueueResponse), ErrorResponses))]
+pub(crate) async fn enqueue_jobs(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,
     headers: HeaderMap,
-    Body(batch): Body<Batch>,
-) -> Result<(StatusCode, Json<Enqueued>), Problem> {
-    caller.must(Need::Enqueue)?;
-    let trace = trace_of(&headers);
-    limits::enqueue(batch.jobs.len()).map_err(|status| Problem::invalid(status.message()))?;
-    let jobs = batch.jobs.into_iter().map(JobToEnqueue::read).collect::<Result<Vec<NewJob>, Problem>>()?;
+    Body(request): Body<EnqueueRequest>,
+) -> Result<(StatusCode, Json<EnqueueResponse>), Problem> {
+    caller.check(Permission::Enqueue)?;
+    let trace = traces::context_of(&headers);
+    limits::enqueue(request.jobs.len())?;
+    let jobs =
+        request.jobs.into_iter().map(JobToEnqueue::into_job).collect::<Result<Vec<NewJob>, Problem>>()?;
     let enqueued = traces::enqueue(&pitwheel, jobs, trace).await?;
     let jobs = enqueued.into_iter().map(|job| EnqueuedJob { id: job.id, is_new: job.is_new }).collect();
-    Ok((StatusCode::CREATED, Json(Enqueued { jobs })))
+    Ok((StatusCode::CREATED, Json(EnqueueResponse { jobs })))
 }
 
-/// The jobs to change: those with these ids, or one page of those that match.
+/// The jobs to change: by ids, or one page of the jobs that match a filter.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Selection {
-    /// At most 1,000.
+pub(crate) struct JobSelection {
+    /// 1 to 1,000 job ids.
     ids: Option<Vec<i64>>,
-    /// It must name a state. Ask again with `before`, as the answer says, until it names no more.
-    filter: Option<Which>,
-    /// For a reschedule: due at this time (RFC 3339); now, when it is left out.
+    /// It must name a state. If the response has `next`, send the request again with `before` set to it.
+    filter: Option<JobFilter>,
+    /// For a reschedule only: when the jobs are due (RFC 3339); default now.
     run_at: Option<String>,
 }
 
-/// What a change came to.
+/// The result of a change.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ChangedJobs {
     jobs: Vec<ChangedJob>,
-    /// What `filter.before` must be for the next page; null: there is none.
+    /// Pass this as `filter.before` to change the next page; null: this was the last page.
     next: Option<i64>,
 }
 
-/// What it came to for one job.
+/// The result for one job.
 #[derive(Debug, Serialize, ToSchema)]
 struct ChangedJob {
     id: i64,
-    /// `done`; `requested`: it runs, and its handler was asked to stop; `not_found`: no job with this id is in a state for
-    /// it; `key_taken`: a live job has its kind and key.
+    /// `done`: the job was changed. `requested`: the job is running, and its handler was asked to stop. `not_found`: no job
+    /// with this id is in a state that permits the change. `key_taken`: a live job has its kind and key.
     #[schema(example = "done")]
     outcome: &'static str,
 }
@@ -260,69 +251,71 @@ fn outcome(changed: Changed) -> &'static str {
 async fn change(
     pitwheel: &Pitwheel,
     caller: &Caller,
-    selection: Selection,
+    selection: JobSelection,
     change: Change,
 ) -> Result<Json<ChangedJobs>, Problem> {
-    caller.must(Need::Operate)?;
-    let pitwheel = pitwheel.acting_as(&caller.name);
+    caller.check(Permission::Operate)?;
+    let pitwheel = pitwheel.acting_as(caller.name());
     let (changed, next) = match (selection.ids, selection.filter) {
         (Some(ids), None) => (pitwheel.change(&ids, change).await?, None),
-        (None, Some(which)) => pitwheel.change_matching(&which.filter(false)?, change).await?,
-        _ => return Err(Problem::invalid("give ids or a filter, one of the two")),
+        (None, Some(filter)) => pitwheel.change_matching(&filter.into_filter(false)?, change).await?,
+        _ => return Err(Problem::invalid("the request needs `ids` or `filter`, and not both")),
     };
     let jobs = changed.into_iter().map(|(id, changed)| ChangedJob { id, outcome: outcome(changed) });
     Ok(Json(ChangedJobs { jobs: jobs.collect(), next }))
 }
 
-fn no_time(selection: &Selection) -> Result<(), Problem> {
-    let none = selection.run_at.is_none().then_some(());
-    none.ok_or_else(|| Problem::invalid("run_at is for a reschedule only"))
+fn refuse_run_at(selection: &JobSelection) -> Result<(), Problem> {
+    match selection.run_at {
+        None => Ok(()),
+        Some(_) => Err(Problem::invalid("`run_at` is only for a reschedule")),
+    }
 }
 
-/// Cancels jobs: at once when they wait, by asking their handlers when they run.
-#[utoipa::path(post, path = "/jobs/cancel", tag = "jobs", request_body = Selection,
-    responses((status = 200, body = ChangedJobs), Answer))]
-pub(crate) async fn cancel(
+/// Cancels jobs. Waiting jobs are cancelled at once; the handlers of running jobs are asked to stop.
+#[utoipa::path(post, path = "/jobs/cancel", tag = "jobs", request_body = JobSelection,
+    responses((status = 200, body = ChangedJobs), ErrorResponses))]
+pub(crate) async fn cancel_jobs(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,
-    Body(selection): Body<Selection>,
+    Body(selection): Body<JobSelection>,
 ) -> Result<Json<ChangedJobs>, Problem> {
-    no_time(&selection)?;
+    refuse_run_at(&selection)?;
     change(&pitwheel, &caller, selection, Change::Cancel).await
 }
 
-/// Lets dead or cancelled jobs live again, due now, with all their attempts before them.
-#[utoipa::path(post, path = "/jobs/retry", tag = "jobs", request_body = Selection,
-    responses((status = 200, body = ChangedJobs), Answer))]
-pub(crate) async fn retry(
+/// Retries dead or cancelled jobs: they are due now, and their attempts start again at 1.
+#[utoipa::path(post, path = "/jobs/retry", tag = "jobs", request_body = JobSelection,
+    responses((status = 200, body = ChangedJobs), ErrorResponses))]
+pub(crate) async fn retry_jobs(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,
-    Body(selection): Body<Selection>,
+    Body(selection): Body<JobSelection>,
 ) -> Result<Json<ChangedJobs>, Problem> {
-    no_time(&selection)?;
+    refuse_run_at(&selection)?;
     change(&pitwheel, &caller, selection, Change::Retry).await
 }
 
-/// Forgets waiting or finished jobs for good.
-#[utoipa::path(post, path = "/jobs/delete", tag = "jobs", request_body = Selection,
-    responses((status = 200, body = ChangedJobs), Answer))]
-pub(crate) async fn delete(
+/// Deletes waiting or finished jobs. They cannot be restored.
+#[utoipa::path(post, path = "/jobs/delete", tag = "jobs", request_body = JobSelection,
+    responses((status = 200, body = ChangedJobs), ErrorResponses))]
+pub(crate) async fn delete_jobs(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,
-    Body(selection): Body<Selection>,
+    Body(selection): Body<JobSelection>,
 ) -> Result<Json<ChangedJobs>, Problem> {
-    no_time(&selection)?;
+    refuse_run_at(&selection)?;
     change(&pitwheel, &caller, selection, Change::Delete).await
 }
 
-/// Lets waiting jobs be due at another time.
-#[utoipa::path(post, path = "/jobs/reschedule", tag = "jobs", request_body = Selection,
-    responses((status = 200, body = ChangedJobs), Answer))]
-pub(crate) async fn reschedule(
+/// Changes when waiting jobs are due.
+#[utoipa::path(post, path = "/jobs/reschedule", tag = "jobs", request_body = JobSelection,
+    responses((status = 200, body = ChangedJobs), ErrorResponses))]
+pub(crate) async fn reschedule_jobs(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,
-    Body(selection): Body<Selection>,
+    Body(selection): Body<JobSelection>,
 ) -> Result<Json<ChangedJobs>, Problem> {
-    let at = selection.run_at.as_deref().map(|at| moment("run_at", at)).transpose()?;
+    let at = selection.run_at.as_deref().map(|at| parse_time("run_at", at)).transpose()?;
     change(&pitwheel, &caller, selection, Change::Reschedule(at)).await
 }

@@ -6,98 +6,101 @@ use pitwheel::{Pitwheel, WorkerCommand};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::access::{Caller, Need};
-use crate::http::Answer;
+use crate::auth::caller::{Caller, Permission};
 use crate::http::extract::{Path, Query};
-use crate::http::problem::Problem;
-use crate::http::views::Worker;
+use crate::http::responses::ErrorResponses;
+use crate::problem::Problem;
+use crate::views::Worker;
 
-/// Which page.
+/// Which workers, and which page of them.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Which {
-    /// Those that ended in the last day, too.
+pub(crate) struct WorkerQuery {
+    /// Whether to include workers that ended, or were declared dead, within the last day.
     #[serde(default)]
     dead: bool,
-    /// Only ids below this one: `next` of the page before.
+    /// Only ids below this one: `next` of the previous page.
     before: Option<i64>,
-    /// How many, at most 1,000; 50 by default.
+    /// Workers of a page: 1 to 1,000, default 50.
     limit: Option<u32>,
 }
 
 /// One page of workers, newest first.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Workers {
+pub(crate) struct WorkerPage {
     workers: Vec<Worker>,
-    /// What `before` must be for the next page; null: there is none.
+    /// Pass this as `before` to get the next page; null: this is the last page.
     next: Option<i64>,
 }
 
-/// Lists workers, newest first. A remote worker has one line for each of its streams.
-#[utoipa::path(get, path = "/workers", tag = "workers", params(Which),
-    responses((status = 200, body = Workers), Answer))]
-pub(crate) async fn list(
+/// Lists workers, newest first. Every stream of a remote worker is a worker of its own.
+#[utoipa::path(get, path = "/workers", tag = "workers", params(WorkerQuery),
+    responses((status = 200, body = WorkerPage), ErrorResponses))]
+pub(crate) async fn list_workers(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,
-    Query(which): Query<Which>,
-) -> Result<Json<Workers>, Problem> {
-    caller.must(Need::See)?;
-    let limit = which.limit.unwrap_or(50).max(1) as usize;
-    let workers = pitwheel.workers(which.before, limit, which.dead).await?;
+    Query(query): Query<WorkerQuery>,
+) -> Result<Json<WorkerPage>, Problem> {
+    caller.check(Permission::View)?;
+    let limit = query.limit.unwrap_or(50).max(1) as usize;
+    let workers = pitwheel.workers(query.before, limit, query.dead).await?;
     let next = workers.last().filter(|_| workers.len() == limit).map(|worker| worker.id);
-    Ok(Json(Workers { workers: workers.into_iter().map(Worker::from).collect(), next }))
+    Ok(Json(WorkerPage { workers: workers.into_iter().map(Worker::from).collect(), next }))
 }
 
-/// What a worker was told.
+/// A command that was given to a worker.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Told {
+pub(crate) struct WorkerOrder {
     id: i64,
+    /// `quiet`, `drain` or `resume`.
     #[schema(example = "quiet")]
     order: &'static str,
 }
 
-async fn tell(
+async fn command(
     pitwheel: &Pitwheel,
     caller: &Caller,
     id: i64,
-    order: (WorkerCommand, &'static str),
-) -> Result<Json<Told>, Problem> {
-    caller.must(Need::Operate)?;
-    let taken = pitwheel.acting_as(&caller.name).command_worker(id, order.0).await?;
-    let missing = || Problem::missing(format!("worker {id} does not live, or drains already"));
-    taken.then_some(Json(Told { id, order: order.1 })).ok_or_else(missing)
+    (command, order): (WorkerCommand, &'static str),
+) -> Result<Json<WorkerOrder>, Problem> {
+    caller.check(Permission::Operate)?;
+    if pitwheel.acting_as(caller.name()).command_worker(id, command).await? {
+        return Ok(Json(WorkerOrder { id, order }));
+    }
+    Err(Problem::not_found(format!("worker {id} is not running, or is already draining")))
 }
 
-/// Gives a worker nothing more; what it runs goes on.
+/// Sends a worker no more jobs. Running jobs continue.
 #[utoipa::path(post, path = "/workers/{id}/quiet", tag = "workers", params(("id" = i64, Path)),
-    responses((status = 200, body = Told), Answer))]
-pub(crate) async fn quiet(
+    responses((status = 200, body = WorkerOrder), ErrorResponses))]
+pub(crate) async fn quiet_worker(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,
     Path(id): Path<i64>,
-) -> Result<Json<Told>, Problem> {
-    tell(&pitwheel, &caller, id, (WorkerCommand::Quiet, "quiet")).await
+) -> Result<Json<WorkerOrder>, Problem> {
+    command(&pitwheel, &caller, id, (WorkerCommand::Quiet, "quiet")).await
 }
 
-/// Gives a worker nothing more, and tells it to end when what it runs has ended. It hears of it with its next heartbeat.
+/// Sends a worker no more jobs and asks it to exit when its running jobs have ended. The worker receives this with its
+/// next heartbeat.
 #[utoipa::path(post, path = "/workers/{id}/drain", tag = "workers", params(("id" = i64, Path)),
-    responses((status = 200, body = Told), Answer))]
-pub(crate) async fn drain(
+    responses((status = 200, body = WorkerOrder), ErrorResponses))]
+pub(crate) async fn drain_worker(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,
     Path(id): Path<i64>,
-) -> Result<Json<Told>, Problem> {
-    tell(&pitwheel, &caller, id, (WorkerCommand::Drain, "drain")).await
+) -> Result<Json<WorkerOrder>, Problem> {
+    command(&pitwheel, &caller, id, (WorkerCommand::Drain, "drain")).await
 }
 
-/// Gives a quiet worker jobs again.
+/// Sends jobs to a quiet worker again.
 #[utoipa::path(post, path = "/workers/{id}/resume", tag = "workers", params(("id" = i64, Path)),
-    responses((status = 200, body = Told), Answer))]
-pub(crate) async fn resume(
+    responses((status = 200, body = WorkerOrder), ErrorResponses))]
+pub(crate) async fn resume_worker(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,
     Path(id): Path<i64>,
-) -> Result<Json<Told>, Problem> {
-    tell(&pitwheel, &caller, id, (WorkerCommand::Resume, "resume")).await
+) -> Result<Json<WorkerOrder>, Problem> {
+    command(&pitwheel, &caller, id, (WorkerCommand::Resume, "resume")).await
 }

@@ -1,4 +1,4 @@
-//! TLS, from files.
+//! TLS with certificates from files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 
-use crate::Error;
+use crate::error::Error;
 
-/// Where the certificates are, all in PEM.
+/// The files of the certificates, in PEM format.
 #[derive(Debug, Clone)]
 pub struct Tls {
-    /// The server's certificate, and those between it and the root.
+    /// The certificate of the server, followed by intermediate certificates.
     pub certificate: PathBuf,
-    /// Its private key.
+    /// The private key of the certificate.
     pub key: PathBuf,
-    /// The authority that clients' certificates must come from; without one, clients need none.
+    /// The certificate authority for client certificates. `None`: clients need no certificate.
     pub client_ca: Option<PathBuf>,
 }
 
@@ -33,19 +33,19 @@ impl Tls {
             Some(path) => {
                 let mut roots = RootCertStore::empty();
                 for certificate in certificates(path)? {
-                    roots.add(certificate).map_err(|error| wrong(path, &error))?;
+                    roots.add(certificate).map_err(|error| unusable(path, &error))?;
                 }
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
-                builder.with_client_cert_verifier(verifier.map_err(|error| wrong(path, &error))?)
+                builder.with_client_cert_verifier(verifier.map_err(|error| unusable(path, &error))?)
             }
         };
         let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| match error {
-            pem::Error::NoItemsFound => wrong(&self.key, &"no private key is in it"),
-            error => wrong(&self.key, &error),
+            pem::Error::NoItemsFound => unusable(&self.key, &"the file has no private key"),
+            error => unusable(&self.key, &error),
         })?;
         let mut config = builder
             .with_single_cert(certificates(&self.certificate)?, key)
-            .map_err(|error| wrong(&self.certificate, &error))?;
+            .map_err(|error| unusable(&self.certificate, &error))?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(TlsAcceptor::from(Arc::new(config)))
     }
@@ -54,12 +54,12 @@ impl Tls {
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match read {
-        Ok(found) if found.is_empty() => Err(wrong(path, &"no certificate is in it")),
+        Ok(found) if found.is_empty() => Err(unusable(path, &"the file has no certificate")),
         Ok(found) => Ok(found),
-        Err(error) => Err(wrong(path, &error)),
+        Err(error) => Err(unusable(path, &error)),
     }
 }
 
-fn wrong(path: &Path, problem: &dyn std::fmt::Display) -> Error {
+fn unusable(path: &Path, problem: &dyn std::fmt::Display) -> Error {
     Error::Tls(format!("`{}`: {problem}", path.display()))
 }

@@ -1,23 +1,29 @@
-//! Connections as they come in, with TLS or without.
+//! Accepts connections, and completes their TLS handshakes.
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::Stream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-use tokio_util::task::AbortOnDropHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
 use tonic::transport::server::Connected;
 
-/// Who does not shake hands within this time does not mean it.
+/// A handshake that takes longer is given up.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// Handshakes under way. While there are as many, new connections wait in the listener's backlog.
+const HANDSHAKES_MAX: usize = 1000;
 /// Connections that are ready and not yet served.
 const READY_MAX: usize = 64;
+/// Wait after a failed accept: the process may be out of file descriptors for a moment.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// A connection.
 pub(crate) enum Connection {
@@ -25,16 +31,20 @@ pub(crate) enum Connection {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// The connections of a listener. Those that shake hands slowly hold up nobody.
-pub(crate) fn incoming(listener: TcpListener, tls: Option<TlsAcceptor>) -> Incoming {
+/// The connections of a listener. A slow handshake does not delay other connections.
+///
+/// What is spawned belongs to `tasks` and ends when the stream is dropped; the listener is closed then.
+pub(crate) fn incoming(listener: TcpListener, tls: Option<TlsAcceptor>, tasks: &TaskTracker) -> Incoming {
     let (ready, connections) = mpsc::channel(READY_MAX);
-    let accepting = AbortOnDropHandle::new(tokio::spawn(accept(listener, tls, ready)));
-    Incoming { connections, _accepting: accepting }
+    let stop = CancellationToken::new();
+    let handshakes = Handshakes { tls, ready, tasks: tasks.clone(), stop: stop.clone() };
+    tasks.spawn(stop.clone().run_until_cancelled_owned(accept(listener, handshakes)));
+    Incoming { connections, _stop: stop.drop_guard() }
 }
 
 pub(crate) struct Incoming {
     connections: mpsc::Receiver<Connection>,
-    _accepting: AbortOnDropHandle<()>,
+    _stop: DropGuard,
 }
 
 impl Stream for Incoming {
@@ -45,26 +55,39 @@ impl Stream for Incoming {
     }
 }
 
-/// Accepts, however many cannot be accepted in between: a node that is out of files for a moment goes on.
-async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, ready: mpsc::Sender<Connection>) {
-    loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+/// Accepts connections, also after an accept failed.
+async fn accept(listener: TcpListener, handshakes: Handshakes) {
+    let permits = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+    while let Ok(permit) = permits.clone().acquire_owned().await {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let _ = stream.set_nodelay(true);
+                handshakes.start(stream, permit).await;
+            }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
+                tracing::warn!(%error, "cannot accept a connection, will retry");
+                tokio::time::sleep(ACCEPT_RETRY).await;
             }
+        }
+    }
+}
+
+struct Handshakes {
+    tls: Option<TlsAcceptor>,
+    ready: mpsc::Sender<Connection>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Handshakes {
+    /// Makes the connection ready, after its handshake if there is TLS. The permit is held until then.
+    async fn start(&self, stream: TcpStream, permit: OwnedSemaphorePermit) {
+        let ready = self.ready.clone();
+        let Some(tls) = self.tls.clone() else {
+            let _ = ready.send(Connection::Plain(stream)).await;
+            return;
         };
-        let _ = stream.set_nodelay(true);
-        let Some(tls) = tls.clone() else {
-            if ready.send(Connection::Plain(stream)).await.is_err() {
-                return;
-            }
-            continue;
-        };
-        let ready = ready.clone();
-        tokio::spawn(async move {
+        self.tasks.spawn(self.stop.clone().run_until_cancelled_owned(async move {
             match tokio::time::timeout(HANDSHAKE_MAX, tls.accept(stream)).await {
                 Ok(Ok(stream)) => {
                     let _ = ready.send(Connection::Tls(Box::new(stream))).await;
@@ -72,7 +95,8 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, ready: mpsc::Se
                 Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
                 Err(_) => tracing::debug!("a TLS handshake took too long"),
             }
-        });
+            drop(permit);
+        }));
     }
 }
 

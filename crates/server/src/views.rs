@@ -1,51 +1,73 @@
-//! Jobs, queues, workers and the rest in JSON. The names are a promise, to callers of the API and of the CLI alike.
+//! Jobs, queues, workers, tokens and audit lines as JSON, for the HTTP API and for `pitwheel --output json`.
+//!
+//! The field names are stable.
 
 use std::time::SystemTime;
 
 use jiff::Timestamp;
-use pitwheel::{AuditEntry, JobDetail, JobSummary, KindSummary, QueueSummary, State, Token, WorkerSummary};
+use pitwheel::{
+    AuditEntry, Error, JobDetail, JobSummary, KindSummary, QueueSummary, State, Token, WorkerSummary,
+};
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-/// RFC 3339, in UTC.
+use crate::limits;
+
+/// A time in UTC (RFC 3339).
 pub fn time(time: SystemTime) -> String {
-    // Postgres reaches further than RFC 3339 does; no job of ours does.
+    // Postgres has times beyond the year 9999, RFC 3339 does not. The limits keep jobs far below.
     Timestamp::try_from(time).map_or_else(|_| "out of range".to_owned(), |time| time.to_string())
+}
+
+/// The time that a request gives in a field (RFC 3339).
+pub(crate) fn parse_time(field: &str, text: &str) -> Result<SystemTime, Error> {
+    limits::time(field, text.parse::<Timestamp>().ok().map(SystemTime::from))
+}
+
+/// The errors of a job with their times (`at`) in UTC. Postgres writes them in the time zone of the session that wrote
+/// them.
+pub fn errors_in_utc(mut errors: Value) -> Value {
+    for at in errors.as_array_mut().into_iter().flatten().filter_map(|error| error.get_mut("at")) {
+        if let Some(utc) = at.as_str().and_then(|at| at.parse::<Timestamp>().ok()) {
+            *at = Value::String(utc.to_string());
+        }
+    }
+    errors
 }
 
 /// A job in a list.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct JobLine {
-    /// Its id.
+    /// The id.
     pub id: i64,
-    /// The name that picks its handler.
+    /// The name that selects its handler.
     pub kind: String,
-    /// The queue it waits in, or waited in.
+    /// The queue.
     pub queue: String,
     /// `waiting`, `running`, `done`, `dead` or `cancelled`.
     #[schema(example = "waiting")]
     pub state: &'static str,
     /// -9 to 9, higher first.
     pub priority: i16,
-    /// Attempts so far, the running one included.
+    /// Attempts so far, including the running one.
     pub attempt: i32,
-    /// Attempts there are.
+    /// Attempts before the job is dead.
     pub max_attempts: i32,
-    /// Its identity among the live jobs of its kind.
+    /// The key: at most one live job of a kind has it. Null: the job has none.
     pub key: Option<String>,
-    /// When it is, or was, due.
+    /// When the job is due, or was due.
     pub run_at: String,
     /// When it was enqueued.
     pub enqueued_at: String,
-    /// When its last attempt began.
+    /// When the last attempt started; null: it was never claimed.
     pub claimed_at: Option<String>,
-    /// When it was settled for good.
+    /// When the job finished; null: it is live.
     pub finished_at: Option<String>,
-    /// Between 0 and 1, as its handler said.
+    /// How far the job is, from 0 to 1; null: its handler reported nothing.
     pub progress: Option<f32>,
-    /// What its handler said with it.
+    /// The note that its handler reported with the progress.
     pub note: Option<String>,
 }
 
@@ -76,43 +98,43 @@ impl JobLine {
     }
 }
 
-/// All about one job.
+/// One job in full.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct JobInFull {
-    /// What a list shows.
+    /// The fields that lists show too.
     #[serde(flatten)]
     pub summary: JobLine,
-    /// How often it was claimed.
+    /// The number of claims so far.
     pub fence: i64,
-    /// How often its worker died under it, beside the attempts.
+    /// How often a worker died while it ran the job. Not counted as attempts.
     pub crashes: i16,
-    /// How long an attempt may take, in milliseconds.
+    /// The time limit of one attempt, in milliseconds; null: none.
     pub timeout_ms: Option<i64>,
-    /// When somebody asked to cancel it.
+    /// When a cancel of the running job was requested; null: it was not.
     pub cancel_requested_at: Option<String>,
-    /// The worker that holds it, or held it last.
+    /// The name of the worker that runs the job, or ran it last.
     pub worker: Option<String>,
-    /// Whether payload, metadata and result are kept from you.
+    /// Whether payload, metadata and result are hidden from the caller. They are null then.
     pub redacted: bool,
     /// The payload, byte for byte as it was enqueued.
     #[schema(value_type = Option<Value>)]
     pub payload: Option<Box<RawValue>>,
-    /// The metadata, byte for byte as it was enqueued.
+    /// The metadata, byte for byte as it was enqueued; null: the job has none.
     #[schema(value_type = Option<Value>)]
     pub metadata: Option<Box<RawValue>>,
-    /// What its handler gave back.
+    /// The result that its handler returned; null: none.
     #[schema(value_type = Option<Value>)]
     pub result: Option<Box<RawValue>>,
-    /// Its failed attempts, oldest first: attempt, cause, message, worker, at.
+    /// The failed attempts, oldest first, each with `attempt`, `cause`, `message`, `worker` and `at`.
     #[schema(value_type = Vec<Value>)]
     pub errors: Value,
 }
 
 impl JobInFull {
-    /// With what may be kept from those who only look, or without.
-    pub fn new(job: JobDetail, only_looks: bool) -> JobInFull {
-        let redacted = job.redacted && only_looks;
-        // What is kept as JSON in Postgres can be read as JSON.
+    /// `redact` hides payload, metadata and result if the kind is redacted.
+    pub fn new(job: JobDetail, redact: bool) -> JobInFull {
+        let redacted = job.redacted && redact;
+        // Postgres checked that it is JSON when it was stored.
         let raw = |json: Option<String>| {
             json.filter(|_| !redacted).and_then(|json| RawValue::from_string(json).ok())
         };
@@ -127,37 +149,27 @@ impl JobInFull {
             payload: raw(Some(job.payload)),
             metadata: raw(job.metadata),
             result: raw(job.result),
-            errors: in_utc(job.errors),
+            errors: errors_in_utc(job.errors),
         }
     }
 }
 
-/// Postgres writes the times of errors in the zone of whoever wrote them.
-fn in_utc(mut errors: Value) -> Value {
-    for at in errors.as_array_mut().into_iter().flatten().filter_map(|error| error.get_mut("at")) {
-        if let Some(utc) = at.as_str().and_then(|at| at.parse::<Timestamp>().ok()) {
-            *at = Value::String(utc.to_string());
-        }
-    }
-    errors
-}
-
-/// A queue and what is in it.
+/// A queue with the number of its jobs.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct Queue {
-    /// Its name; `*` while all are paused.
+    /// The name; `*` stands for all queues while all are paused.
     pub name: String,
-    /// Since when it is paused, by itself or with all queues.
+    /// When the queue was paused, alone or with all queues; null: it is not paused.
     pub paused_at: Option<String>,
-    /// Jobs that are due and not held.
+    /// Jobs that are due and not running.
     pub waiting: i64,
-    /// Jobs that are held.
+    /// Jobs that are running.
     pub running: i64,
-    /// Jobs whose time has not come.
+    /// Jobs that are not due yet.
     pub later: i64,
-    /// Whether there are more than were counted.
+    /// Whether there are more jobs than were counted.
     pub capped: bool,
-    /// The time since which the oldest of the counted waits.
+    /// When the oldest of the counted jobs that wait became due; null: none waits.
     pub oldest_due_at: Option<String>,
 }
 
@@ -175,31 +187,31 @@ impl From<QueueSummary> for Queue {
     }
 }
 
-/// A worker: a process with a connection to Postgres, or a stream of one that has none.
+/// A worker: a process that is connected to Postgres, or one stream of a remote worker.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Worker {
-    /// Its id.
+    /// The id.
     pub id: i64,
-    /// The name it gave itself.
+    /// The name that the worker registered with.
     pub name: String,
     /// `alive`, `quiet`, `draining` or `dead`.
     #[schema(example = "alive")]
     pub state: &'static str,
-    /// `direct`, to Postgres, or `grpc`.
+    /// How it is connected: `direct` (to Postgres) or `grpc`.
     pub transport: String,
-    /// What it takes from.
+    /// The queues that it takes jobs from.
     pub queues: Vec<String>,
-    /// What it runs.
+    /// The kinds that it runs.
     pub kinds: Vec<String>,
-    /// How many jobs at a time.
+    /// How many jobs it runs at a time.
     pub slots: i32,
-    /// How many now, counted up to 1,000.
+    /// How many jobs it runs now; the count stops at 1,000.
     pub running: i64,
-    /// When it came.
+    /// When it registered.
     pub started_at: String,
-    /// Until when it need not be heard of.
+    /// When its lease expires, unless it is renewed.
     pub lease_until: String,
-    /// When it ended, or was declared dead.
+    /// When it ended or was declared dead; null: it is alive.
     pub dead_at: Option<String>,
 }
 
@@ -221,14 +233,14 @@ impl From<WorkerSummary> for Worker {
     }
 }
 
-/// A kind about which something was said, or that living workers run.
+/// A kind that has settings or is run by a worker.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Kind {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Whether payloads, metadata and results are kept from those who may only look.
+    /// Whether payloads, metadata and results are hidden from callers who may not change jobs.
     pub redacted: bool,
-    /// How many living workers run it.
+    /// How many workers that are alive run it.
     pub workers: i64,
 }
 
@@ -241,16 +253,16 @@ impl From<KindSummary> for Kind {
 /// A token, without its secret.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct TokenLine {
-    /// What people call it.
+    /// The name that people use for it.
     pub name: String,
     /// `viewer`, `operator`, `admin`, `worker` or `producer`.
     #[schema(example = "worker")]
     pub role: &'static str,
-    /// When it was made.
+    /// When it was created.
     pub created_at: String,
-    /// By whom.
+    /// Who created it, as in `actor` of the audit log.
     pub created_by: String,
-    /// Until when it is good.
+    /// When it expires; null: it is valid until it is revoked.
     pub expires_at: Option<String>,
 }
 
@@ -266,21 +278,21 @@ impl From<Token> for TokenLine {
     }
 }
 
-/// A change that somebody made.
+/// One change in the audit log.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct AuditLine {
-    /// Its id.
+    /// The id.
     pub id: i64,
-    /// When.
+    /// When the change was made.
     pub at: String,
-    /// Who.
+    /// Who made it: `token` and the token's name, `loopback`, or a name that the CLI or a program gave.
     pub actor: String,
-    /// What.
+    /// What was changed.
     #[schema(example = "job.cancel")]
     pub action: String,
-    /// To which queue, worker or token; of a reschedule, to which time.
+    /// The queue, worker, kind or token that was changed; of a reschedule, the new time. Null: the change has none.
     pub subject: Option<String>,
-    /// To which jobs.
+    /// The jobs that were changed; null: none.
     pub job_ids: Option<Vec<i64>>,
 }
 

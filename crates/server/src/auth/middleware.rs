@@ -1,0 +1,96 @@
+//! The middleware that finds the caller of every request, or refuses the request.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::HeaderMap;
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use tonic::Status;
+
+use crate::auth::caller::Caller;
+use crate::auth::origin::is_cross_site;
+use crate::auth::tokens::Tokens;
+use crate::problem::Problem;
+
+/// Paths that need no authentication: probes have no token.
+const PUBLIC_PATHS: [&str; 2] = ["/healthz", "/readyz"];
+/// The same for gRPC health checks.
+const PUBLIC_GRPC_PREFIX: &str = "/grpc.health.";
+
+/// How requests are authenticated.
+pub(crate) struct Authentication {
+    pub(crate) tokens: Arc<Tokens>,
+    /// Whether requests without a token are refused.
+    pub(crate) required: bool,
+}
+
+impl Authentication {
+    /// The caller of a request without a token.
+    fn without_token(&self, request: &Request) -> Result<Caller, Problem> {
+        if self.required {
+            return Err(Problem::unauthenticated(
+                "this server needs a token: send `authorization: Bearer TOKEN`",
+            ));
+        }
+        if !is_grpc(request.headers()) && is_cross_site(request) {
+            return Err(Problem::forbidden("a page of another site cannot call this server without a token"));
+        }
+        Ok(Caller::loopback())
+    }
+}
+
+fn unknown_token() -> Problem {
+    Problem::unauthenticated("the token is unknown, has expired or was revoked")
+}
+
+/// The token of a request.
+enum Bearer {
+    Missing,
+    /// The header is there, but holds no bearer token.
+    Malformed,
+    Secret(String),
+}
+
+fn bearer(headers: &HeaderMap) -> Bearer {
+    let Some(header) = headers.get(AUTHORIZATION) else { return Bearer::Missing };
+    match header.to_str().ok().and_then(|value| value.split_once(' ')) {
+        Some((scheme, secret)) if scheme.eq_ignore_ascii_case("bearer") => {
+            Bearer::Secret(secret.trim().to_owned())
+        }
+        _ => Bearer::Malformed,
+    }
+}
+
+/// Adds the [`Caller`] to the request, or answers why the request is refused.
+pub(crate) async fn authenticate(
+    State(authentication): State<Arc<Authentication>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let path = request.uri().path();
+    if PUBLIC_PATHS.contains(&path) || path.starts_with(PUBLIC_GRPC_PREFIX) {
+        return next.run(request).await;
+    }
+    let caller = match bearer(request.headers()) {
+        Bearer::Secret(secret) => authentication.tokens.caller(&secret).await.ok_or_else(unknown_token),
+        Bearer::Malformed => Err(unknown_token()),
+        Bearer::Missing => authentication.without_token(&request),
+    };
+    match caller {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        Err(problem) if is_grpc(request.headers()) => {
+            Status::from(problem).into_http::<axum::body::Body>().into_response()
+        }
+        Err(problem) => problem.into_response(),
+    }
+}
+
+/// Whether a request is a gRPC call.
+pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+}

@@ -1,0 +1,17 @@
+//! Jobs to remote workers, and their results back.
+//!
+//! Every stream is a worker of its own, with a lease in the database. A [`node`] owns the open [`streams`]; streams that
+//! take the same kinds from the same queues form a [`group`], and one [`claimer`] claims for all of them. Results of many
+//! workers are written together ([`reports`]), and so are [`heartbeats`]. What was claimed and cannot be sent is given
+//! back ([`release`]).
+
+mod claimer;
+mod group;
+pub(crate) mod heartbeats;
+mod hints;
+pub(crate) mod node;
+mod outstanding;
+mod reconcile;
+mod release;
+pub(crate) mod reports;
+pub(crate) mod streams;

@@ -1,0 +1,108 @@
+//! Claims jobs for the streams of one group.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pitwheel::Error;
+use pitwheel::engine::{
+    Bounds, ClaimSink, Claimed, Pool, Reserved, claim_for_workers, release_unknown, run_claimer,
+};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::dispatch::group::Group;
+use crate::dispatch::release::Releaser;
+use crate::dispatch::streams::SharedStreams;
+
+/// The streams of a group, as the engine's claim loop sees them.
+pub(crate) struct GroupSink {
+    pub(crate) node_name: Arc<str>,
+    pub(crate) pool: Pool,
+    pub(crate) streams: SharedStreams,
+    pub(crate) group: Arc<Group>,
+    pub(crate) releaser: Releaser,
+}
+
+/// Claims until the last stream of the group closes.
+pub(crate) async fn run(sink: GroupSink) {
+    run_claimer(&sink).await;
+}
+
+impl ClaimSink for GroupSink {
+    fn name(&self) -> &str {
+        &self.node_name
+    }
+
+    fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    fn queues(&self) -> &[String] {
+        &self.group.queues
+    }
+
+    fn kinds(&self) -> &[String] {
+        &self.group.kinds
+    }
+
+    fn stop(&self) -> &CancellationToken {
+        &self.group.stop
+    }
+
+    fn due(&self) -> &Notify {
+        &self.group.due
+    }
+
+    fn freed(&self) -> &Notify {
+        &self.group.freed
+    }
+
+    fn reserve(&self) -> Reserved {
+        self.streams.lock().reserve(&self.group)
+    }
+
+    async fn claim(&self, room: &Reserved, bounds: &Bounds) -> Result<Vec<Claimed>, Error> {
+        let queues: Vec<String> = room.slots_by_queue.iter().map(|slots| slots.queue.clone()).collect();
+        let claimed = self.pool.run(async |client| {
+            claim_for_workers(&*client, &room.slots_by_worker, &queues, &self.group.kinds, bounds).await
+        });
+        claimed.await
+    }
+
+    fn unreserve(&self, room: &Reserved, claimed: &[Claimed]) {
+        self.streams.lock().unreserve(&room.slots_by_worker, claimed);
+    }
+
+    fn start(&self, jobs: Vec<Claimed>) {
+        let unsent = self.streams.lock().send(jobs);
+        self.releaser.release(unsent);
+    }
+
+    async fn release_unknown(&self) -> Result<usize, Error> {
+        let known = self.streams.lock().known_holds(&self.group);
+        let mut released = 0;
+        for (worker, holds) in known {
+            let release = async |client: Arc<_>| release_unknown(&*client, worker, &holds).await;
+            released += self.pool.run(release).await?;
+        }
+        Ok(released)
+    }
+
+    fn alone(&self) -> Option<i64> {
+        self.streams.lock().reserve_alone(&self.group)
+    }
+
+    fn start_alone(&self, worker: i64, suspect: Option<Claimed>) {
+        let unsent = self.streams.lock().send_alone(worker, suspect);
+        self.releaser.release(unsent);
+    }
+
+    fn claimers_on_node(&self) -> u32 {
+        u32::try_from(self.streams.lock().groups()).unwrap_or(u32::MAX)
+    }
+
+    /// Zero: only the stream that is being emptied waits, the other streams of the group go on.
+    fn alone_wait(&self) -> Duration {
+        Duration::ZERO
+    }
+}

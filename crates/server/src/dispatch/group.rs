@@ -1,0 +1,41 @@
+//! Streams that take the same kinds from the same queues. One claimer claims for all of them.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) struct Group {
+    pub(crate) queues: Vec<String>,
+    pub(crate) kinds: Vec<String>,
+    /// A job may be due in one of the queues.
+    pub(crate) due: Notify,
+    /// A stream may have a free slot.
+    pub(crate) freed: Notify,
+    /// Cancelled when the last stream of the group closes.
+    pub(crate) stop: CancellationToken,
+    turn: AtomicUsize,
+}
+
+impl Group {
+    pub(crate) fn new(queues: Vec<String>, kinds: Vec<String>) -> Group {
+        Group {
+            queues,
+            kinds,
+            due: Notify::new(),
+            freed: Notify::new(),
+            stop: CancellationToken::new(),
+            turn: AtomicUsize::new(0),
+        }
+    }
+
+    /// Whether streams with these queues and kinds, both sorted, belong to this group.
+    pub(crate) fn takes(&self, queues: &[String], kinds: &[String]) -> bool {
+        self.queues == queues && self.kinds == kinds
+    }
+
+    /// Counts the claims, so that each claim starts with another queue and another stream.
+    pub(crate) fn next_turn(&self) -> usize {
+        self.turn.fetch_add(1, Ordering::Relaxed)
+    }
+}

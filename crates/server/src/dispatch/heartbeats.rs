@@ -1,0 +1,133 @@
+//! Heartbeats: one statement renews the leases of many workers.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use pitwheel::Claim;
+use pitwheel::engine::{Pool, Settlement, heartbeat, held, retire};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::dispatch::reports::{NotWritten, Reports};
+use crate::dispatch::streams::SharedStreams;
+use crate::limits::STREAMS_MAX;
+
+/// How long a heartbeat waits for others at most. Far below the time after which a worker would miss its lease.
+const LINGER_MAX: Duration = Duration::from_millis(500);
+/// With a short lease it waits less: this part of the time between two heartbeats.
+const LINGER_PART: u32 = 10;
+
+/// Heartbeats that wait for the loop: one of every stream that a node may have. More callers than this wait for the next
+/// batch.
+const QUEUE_MAX: usize = STREAMS_MAX;
+
+/// One heartbeat, and where its result is awaited.
+pub(crate) struct Heartbeat {
+    workers: Vec<i64>,
+    reply: oneshot::Sender<Result<Renewal, NotWritten>>,
+}
+
+/// What a worker learns from its heartbeat.
+#[derive(Debug, Default)]
+pub(crate) struct Renewal {
+    /// Claims whose job is to be cancelled.
+    pub(crate) cancelled: Vec<Claim>,
+    /// Workers that were declared dead: their jobs were given to others.
+    pub(crate) dead: Vec<i64>,
+    /// Workers that are to finish what they run and exit.
+    pub(crate) draining: Vec<i64>,
+}
+
+/// The sending side: renews leases through the loop of [`run`].
+pub(crate) struct Heartbeats {
+    sender: mpsc::Sender<Heartbeat>,
+}
+
+impl Heartbeats {
+    pub(crate) fn new() -> (Heartbeats, mpsc::Receiver<Heartbeat>) {
+        let (sender, receiver) = mpsc::channel(QUEUE_MAX);
+        (Heartbeats { sender }, receiver)
+    }
+
+    /// Renews the leases of these workers, together with those of other heartbeats.
+    pub(crate) async fn renew(&self, workers: Vec<i64>) -> Result<Renewal, NotWritten> {
+        let (reply, replied) = oneshot::channel();
+        let sent = self.sender.send(Heartbeat { workers, reply }).await;
+        sent.map_err(|_| NotWritten::Stopping)?;
+        replied.await.unwrap_or(Err(NotWritten::Stopping))
+    }
+}
+
+/// Renews leases until the node stops. `every` is the time between two heartbeats of a worker.
+pub(crate) async fn run(
+    pool: Pool,
+    streams: SharedStreams,
+    every: Duration,
+    mut queue: mpsc::Receiver<Heartbeat>,
+) {
+    let linger = LINGER_MAX.min(every / LINGER_PART);
+    while let Some(first) = queue.recv().await {
+        tokio::time::sleep(linger).await;
+        let mut batch = vec![first];
+        while let Ok(heartbeat) = queue.try_recv() {
+            batch.push(heartbeat);
+        }
+        renew_all(&pool, &streams, batch).await;
+    }
+}
+
+async fn renew_all(pool: &Pool, streams: &SharedStreams, batch: Vec<Heartbeat>) {
+    let mut workers: Vec<i64> = batch.iter().flat_map(|heartbeat| &heartbeat.workers).copied().collect();
+    workers.sort_unstable();
+    workers.dedup();
+    let renewed = match pool.run(async |client| heartbeat(&*client, &workers).await).await {
+        Ok(renewed) => renewed,
+        Err(error) => {
+            let error = NotWritten::from(error);
+            for heartbeat in batch {
+                let _ = heartbeat.reply.send(Err(error.clone()));
+            }
+            return;
+        }
+    };
+    let alive: HashSet<i64> = renewed.alive.into_iter().collect();
+    streams.lock().confirm_alive(&workers, &alive);
+    let draining: HashSet<i64> = renewed.draining.into_iter().collect();
+    let mut cancelled: HashMap<i64, Vec<Claim>> = HashMap::new();
+    for (worker, claim) in renewed.cancelled {
+        cancelled.entry(worker).or_default().push(claim);
+    }
+    for Heartbeat { workers, reply } in batch {
+        let claims = workers.iter().filter_map(|worker| cancelled.get(worker)).flatten().copied().collect();
+        let renewal = Renewal {
+            cancelled: claims,
+            dead: workers.iter().filter(|worker| !alive.contains(worker)).copied().collect(),
+            draining: workers.iter().filter(|worker| draining.contains(worker)).copied().collect(),
+        };
+        let _ = reply.send(Ok(renewal));
+    }
+}
+
+/// Settles what a worker left when its stream ended. `running` is what it still runs: every other claim never reached it
+/// and is released. If nothing runs any more, the worker is retired.
+pub(crate) async fn end_stream(
+    pool: &Pool,
+    reports: &Reports,
+    worker: i64,
+    running: &[Claim],
+) -> Result<(), NotWritten> {
+    let holds = pool.run(async |client| held(&*client, &[worker]).await).await?;
+    let running: HashSet<&Claim> = running.iter().collect();
+    let unreceived: Vec<Settlement> = holds
+        .iter()
+        .flat_map(|hold| &hold.claims)
+        .filter(|claim| !running.contains(claim))
+        .map(|claim| Settlement::release(*claim))
+        .collect();
+    if !unreceived.is_empty() {
+        reports.settle(unreceived).await?;
+    }
+    if running.is_empty() {
+        pool.run(async |client| retire(&client, worker).await).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,28 @@
+//! Reacts to hints of the database: a job is due, or a running job is to be cancelled.
+
+use std::sync::Arc;
+
+use pitwheel::engine::{HintListener, Pool, cancel_requests, listen};
+use tokio::sync::Notify;
+
+use crate::dispatch::streams::SharedStreams;
+
+/// Wakes the claimers when a job is due, and notifies `cancel` when a running job is to be cancelled.
+pub(crate) async fn listen_for_hints(pool: Pool, streams: SharedStreams, cancel: Arc<Notify>) {
+    let due = Box::new(move |queue: Option<&str>| streams.lock().wake(queue));
+    listen(&pool, HintListener { due, cancel }).await;
+}
+
+/// Sends cancel requests to the workers as soon as a hint arrives. Without hints, heartbeats carry them.
+pub(crate) async fn forward_cancels(pool: Pool, streams: SharedStreams, cancel: Arc<Notify>) {
+    loop {
+        cancel.notified().await;
+        let workers = streams.lock().workers();
+        match pool.run(async |client| cancel_requests(&client, &workers).await).await {
+            Ok(requests) => streams.lock().send_cancels(requests),
+            Err(error) => {
+                tracing::warn!(%error, "cannot read cancel requests; the next heartbeats will carry them");
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! One server process: its streams, and the loops that serve them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pitwheel::engine::{Pool, RENEWALS, Registration, maintain, register};
+use pitwheel::{Claim, Error, Pitwheel};
+use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::auth::tokens::Tokens;
+use crate::dispatch::claimer::{self, GroupSink};
+use crate::dispatch::heartbeats::{self, Heartbeats};
+use crate::dispatch::hints::{forward_cancels, listen_for_hints};
+use crate::dispatch::reconcile::{self, Reconciler};
+use crate::dispatch::release::Releaser;
+use crate::dispatch::reports::Reports;
+use crate::dispatch::streams::{SharedStreams, StreamMessage, stream_channel};
+use crate::options::Options;
+
+/// Two claims and two settles at a time, one heartbeat, one sweep or comparison.
+const CONNECTIONS: usize = 6;
+
+pub(crate) struct Node {
+    pub(crate) pool: Pool,
+    pub(crate) lease: Duration,
+    pub(crate) streams: SharedStreams,
+    pub(crate) reports: Reports,
+    pub(crate) heartbeats: Heartbeats,
+    releaser: Releaser,
+    /// The name in logs.
+    name: Arc<str>,
+    /// Cancelled when the node claims no more.
+    stop: CancellationToken,
+    /// Claimers and releases.
+    claims: TaskTracker,
+    /// Cancelled when nothing is left to write.
+    end: CancellationToken,
+    loops: TaskTracker,
+}
+
+impl Node {
+    pub(crate) fn start(
+        pitwheel: &Pitwheel,
+        options: &Options,
+        tokens: Arc<Tokens>,
+    ) -> Result<Arc<Node>, Error> {
+        let pool = pitwheel.pool(CONNECTIONS)?;
+        let (lease, keep_history) = (options.lease, options.keep_history);
+        let (streams, claims) = (SharedStreams::default(), TaskTracker::new());
+        let reports = Reports::new();
+        let (heartbeats, heartbeat_queue) = Heartbeats::new();
+        let end = CancellationToken::new();
+        let node = Arc::new(Node {
+            pool: pool.clone(),
+            lease,
+            streams: streams.clone(),
+            releaser: Releaser::new(reports.clone(), claims.clone(), end.clone()),
+            reports,
+            heartbeats,
+            name: format!("node {}", std::process::id()).into(),
+            stop: CancellationToken::new(),
+            claims,
+            end: end.clone(),
+            loops: TaskTracker::new(),
+        });
+        node.loops.spawn(node.reports.clone().run(pitwheel.clone(), pool.clone(), streams.clone()));
+        node.spawn(heartbeats::run(pool.clone(), streams.clone(), node.heartbeat_every(), heartbeat_queue));
+        let cancel = Arc::new(Notify::new());
+        node.spawn(listen_for_hints(pool.clone(), streams.clone(), cancel.clone()));
+        node.spawn(forward_cancels(pool.clone(), streams.clone(), cancel));
+        node.spawn(reconcile::run(Reconciler { pool: pool.clone(), streams, tokens, lease }));
+        let name = node.name.clone();
+        node.spawn(async move { maintain(&pool, &name, lease, keep_history, &end).await });
+        Ok(node)
+    }
+
+    /// Runs a loop until the end of the node.
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let end = self.end.clone();
+        self.loops.spawn(async move {
+            tokio::select! {
+                () = task => {}
+                () = end.cancelled() => {}
+            }
+        });
+    }
+
+    /// How often a worker must send a heartbeat.
+    pub(crate) fn heartbeat_every(&self) -> Duration {
+        self.lease / RENEWALS
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stop.is_cancelled()
+    }
+
+    /// Registers a worker and opens its stream. Returns the worker's id and what is sent to it.
+    pub(crate) async fn open(
+        &self,
+        worker: Registration,
+    ) -> Result<(i64, mpsc::Receiver<StreamMessage>), Error> {
+        let id = self.pool.run(async |client| register(&client, &worker).await).await?;
+        pitwheel::metrics::expect(&worker.queues, &worker.kinds);
+        let (sender, messages) = stream_channel(worker.slots);
+        let mut streams = self.streams.lock();
+        let (group, is_new) = streams.group(worker.queues, worker.kinds);
+        streams.open(id, group.clone(), (worker.slots, worker.token), sender);
+        drop(streams);
+        if is_new {
+            self.claims.spawn(claimer::run(GroupSink {
+                node_name: self.name.clone(),
+                pool: self.pool.clone(),
+                streams: self.streams.clone(),
+                group,
+                releaser: self.releaser.clone(),
+            }));
+        }
+        Ok((id, messages))
+    }
+
+    /// Gives back claims that were not sent.
+    pub(crate) fn release(&self, claims: Vec<Claim>) {
+        self.releaser.release(claims);
+    }
+
+    /// Ends the streams and claims no more. Reports and heartbeats are still answered.
+    pub(crate) fn stop(&self) {
+        self.stop.cancel();
+        self.streams.lock().close_all();
+    }
+
+    /// Writes what is left to write, then ends every loop.
+    pub(crate) async fn finish(&self) {
+        self.stop();
+        self.claims.close();
+        if tokio::time::timeout(self.lease, self.claims.wait()).await.is_err() {
+            tracing::warn!("the database did not answer: jobs that were not released wait for the sweep");
+        }
+        self.reports.close();
+        self.end.cancel();
+        self.loops.close();
+        self.loops.wait().await;
+    }
+}

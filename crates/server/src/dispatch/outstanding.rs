@@ -1,0 +1,120 @@
+//! Jobs that were sent to workers of this node and have not ended yet.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use pitwheel::engine::{Claimed, Ctid, Ending, Hold, Settlement};
+use pitwheel::{Claim, Settled, TraceContext, metrics};
+
+use crate::observe::traces;
+
+#[derive(Default)]
+pub(crate) struct Outstanding {
+    /// By job id.
+    jobs: HashMap<i64, SentJob>,
+    /// By hold id.
+    holds: HashMap<i64, HoldCount>,
+    /// Holds of which every job has ended: the next write deletes them.
+    emptied: Vec<i64>,
+}
+
+/// A job that a worker of this node has.
+pub(crate) struct SentJob {
+    pub(crate) worker: i64,
+    /// Where its row was when it was claimed.
+    pub(crate) ctid: Ctid,
+    fence: i64,
+    hold: i64,
+    queue: Arc<str>,
+    kind: Arc<str>,
+    sent_at: Instant,
+    trace: Option<TraceContext>,
+}
+
+struct HoldCount {
+    worker: i64,
+    jobs: usize,
+}
+
+impl Outstanding {
+    pub(crate) fn add(&mut self, job: &Claimed, sent_at: Instant) {
+        let sent = SentJob {
+            worker: job.holder,
+            ctid: job.ctid,
+            fence: job.claim.fence,
+            hold: job.hold,
+            queue: job.queue.clone(),
+            kind: job.kind.clone(),
+            sent_at,
+            trace: TraceContext::of(job.metadata.as_deref()),
+        };
+        self.holds.entry(job.hold).or_insert(HoldCount { worker: job.holder, jobs: 0 }).jobs += 1;
+        self.jobs.insert(job.claim.id, sent);
+    }
+
+    pub(crate) fn get(&self, claim: Claim) -> Option<&SentJob> {
+        self.jobs.get(&claim.id).filter(|job| job.fence == claim.fence)
+    }
+
+    /// The claim has ended. Returns the worker that had it, if it was sent from here.
+    pub(crate) fn remove(&mut self, claim: Claim) -> Option<i64> {
+        let (worker, hold) = self.get(claim).map(|job| (job.worker, job.hold))?;
+        self.jobs.remove(&claim.id);
+        if let Some(count) = self.holds.get_mut(&hold) {
+            count.jobs -= 1;
+            if count.jobs == 0 {
+                self.holds.remove(&hold);
+                self.emptied.push(hold);
+            }
+        }
+        Some(worker)
+    }
+
+    /// The worker's stream is closed. What it holds stays its own, in the database.
+    pub(crate) fn forget_worker(&mut self, worker: i64) {
+        self.jobs.retain(|_, job| job.worker != worker);
+        self.holds.retain(|_, hold| hold.worker != worker);
+    }
+
+    pub(crate) fn claims_of(&self, workers: &[i64]) -> Vec<Claim> {
+        let sent = self.jobs.iter().filter(|(_, job)| workers.contains(&job.worker));
+        sent.map(|(id, job)| Claim { id: *id, fence: job.fence }).collect()
+    }
+
+    pub(crate) fn holds_of(&self, worker: i64) -> Vec<i64> {
+        self.holds.iter().filter(|(_, hold)| hold.worker == worker).map(|(id, _)| *id).collect()
+    }
+
+    /// The database has these holds, and nothing in them.
+    pub(crate) fn add_emptied<'a>(&mut self, holds: impl Iterator<Item = &'a Hold>) {
+        self.emptied.extend(holds.map(|hold| hold.id));
+    }
+
+    /// Holds to delete with the next write.
+    pub(crate) fn take_emptied(&mut self) -> Vec<i64> {
+        std::mem::take(&mut self.emptied)
+    }
+
+    /// Records metrics and spans of the attempts that were sent from here and ended.
+    pub(crate) fn record(&self, endings: &[Settlement], settled: &[Settled]) {
+        for (ending, settled) in endings.iter().zip(settled) {
+            if let Some(job) = self.get(ending.claim).filter(|_| *settled == Settled::Written) {
+                let took = job.sent_at.elapsed();
+                metrics::ended(&job.queue, &job.kind, &ending.ending, took);
+                if let Some(trace) = &job.trace {
+                    let ids = (ending.claim.id, &*job.queue, &*job.kind);
+                    traces::processed(trace, ids, SystemTime::now() - took, has_error(&ending.ending));
+                }
+            }
+        }
+        metrics::lost(settled.iter().filter(|settled| **settled == Settled::Lost).count() as u64);
+    }
+}
+
+fn has_error(ending: &Ending) -> bool {
+    matches!(
+        ending,
+        Ending::Dead { .. } | Ending::Cancelled { .. } | Ending::Retry { .. } | Ending::Crash { .. }
+    )
+}

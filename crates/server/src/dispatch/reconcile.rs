@@ -1,0 +1,74 @@
+//! Compares the open streams with the database: other nodes change what belongs to them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pitwheel::Error;
+use pitwheel::engine::{Pool, alive_workers, held};
+
+use crate::auth::tokens::Tokens;
+use crate::dispatch::streams::SharedStreams;
+
+/// Time between two comparisons: how long a slot stays taken after a result went to another node, and a stream open after
+/// its token was revoked.
+const EVERY: Duration = Duration::from_secs(1);
+
+pub(crate) struct Reconciler {
+    pub(crate) pool: Pool,
+    pub(crate) streams: SharedStreams,
+    pub(crate) tokens: Arc<Tokens>,
+    pub(crate) lease: Duration,
+}
+
+/// Compares until the node stops.
+pub(crate) async fn run(reconciler: Reconciler) {
+    loop {
+        tokio::time::sleep(EVERY).await;
+        if let Err(error) = reconciler.free_settled_elsewhere().await {
+            tracing::warn!(%error, "cannot read what workers hold, will retry");
+        }
+        if let Err(error) = reconciler.close_revoked().await {
+            tracing::warn!(%error, "cannot read which tokens are valid, will retry");
+        }
+        if let Err(error) = reconciler.close_dead().await {
+            tracing::warn!(%error, "cannot read which workers are alive, will retry");
+        }
+    }
+}
+
+impl Reconciler {
+    /// Frees slots whose job was settled through another node.
+    async fn free_settled_elsewhere(&self) -> Result<(), Error> {
+        let (workers, claims) = {
+            let mut streams = self.streams.lock();
+            let workers = streams.full_without_reports();
+            let claims = streams.claims_of(&workers);
+            (workers, claims)
+        };
+        if !workers.is_empty() {
+            let held = self.pool.run(async |client| held(&*client, &workers).await).await?;
+            self.streams.lock().reconcile(&workers, &claims, &held);
+        }
+        Ok(())
+    }
+
+    /// Ends the streams of tokens that were revoked or have expired.
+    async fn close_revoked(&self) -> Result<(), Error> {
+        let tokens = self.streams.lock().tokens();
+        if !tokens.is_empty() {
+            let revoked = self.tokens.revoked(&tokens).await?;
+            self.streams.lock().close_tokens(&revoked);
+        }
+        Ok(())
+    }
+
+    /// Ends the streams of workers that were declared dead, so that they open new ones.
+    async fn close_dead(&self) -> Result<(), Error> {
+        let workers = self.streams.lock().without_heartbeat_for(self.lease);
+        if !workers.is_empty() {
+            let alive = self.pool.run(async |client| alive_workers(&*client, &workers).await).await?;
+            self.streams.lock().confirm_alive(&workers, &alive.into_iter().collect());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,42 @@
+//! Gives back jobs that were claimed for a stream and cannot be sent.
+
+use pitwheel::Claim;
+use pitwheel::engine::{RetryDelay, Settlement};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::dispatch::reports::Reports;
+
+#[derive(Clone)]
+pub(crate) struct Releaser {
+    reports: Reports,
+    tasks: TaskTracker,
+    /// Cancelled when the node gives up: jobs that are not released by then are released by the sweep.
+    end: CancellationToken,
+}
+
+impl Releaser {
+    pub(crate) fn new(reports: Reports, tasks: TaskTracker, end: CancellationToken) -> Releaser {
+        Releaser { reports, tasks, end }
+    }
+
+    /// Releases these claims in the background and retries until the database answers.
+    pub(crate) fn release(&self, claims: Vec<Claim>) {
+        if claims.is_empty() {
+            return;
+        }
+        let (reports, end) = (self.reports.clone(), self.end.clone());
+        self.tasks.spawn(async move {
+            let batch: Vec<Settlement> =
+                claims.into_iter().map(Settlement::release).collect();
+            let mut retry_delay = RetryDelay::default();
+            while let Err(error) = reports.settle(batch.clone()).await {
+                tracing::warn!(%error, jobs = batch.len(), "cannot release jobs that were not sent, will retry");
+                retry_delay.wait(&end).await;
+                if end.is_cancelled() {
+                    return;
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,125 @@
+//! Writes the endings that many workers report. A batch is as large as what arrived while the last one was written.
+
+use std::sync::Arc;
+
+use pitwheel::engine::limits::SETTLE_MAX;
+use pitwheel::engine::{Batcher, Pool, Settlement, settle, written_followers};
+use pitwheel::{Error, Pitwheel, Settled};
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::dispatch::streams::SharedStreams;
+
+/// A batch of fewer endings waits a moment, which joins the reports of many workers into one commit.
+const ENOUGH: usize = 300;
+/// Reports that wait to be written. More callers than this wait until there is room, so that a slow database slows workers down
+/// instead of filling the memory.
+const REPORTS_MAX: usize = 1000;
+
+/// One report, and where its result is awaited.
+struct Report {
+    endings: Vec<Settlement>,
+    reply: oneshot::Sender<Result<Vec<Settled>, NotWritten>>,
+}
+
+/// Why a report or a heartbeat was not written.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum NotWritten {
+    #[error("this node is stopping: use another node")]
+    Stopping,
+    #[error(transparent)]
+    Failed(Arc<Error>),
+}
+
+impl From<Error> for NotWritten {
+    fn from(error: Error) -> NotWritten {
+        NotWritten::Failed(Arc::new(error))
+    }
+}
+
+/// Writes endings through the loops of [`Reports::run`].
+#[derive(Clone)]
+pub(crate) struct Reports {
+    queue: Arc<Batcher<Report>>,
+    room: Arc<Semaphore>,
+}
+
+impl Reports {
+    pub(crate) fn new() -> Reports {
+        let queue = Batcher::new(|report: &Report| report.endings.len(), ENOUGH, SETTLE_MAX);
+        Reports { queue: Arc::new(queue), room: Arc::new(Semaphore::new(REPORTS_MAX)) }
+    }
+
+    /// Writes endings; one result for each, in the same order. If the caller is dropped after the report was queued, the
+    /// endings are written all the same.
+    pub(crate) async fn settle(&self, endings: Vec<Settlement>) -> Result<Vec<Settled>, NotWritten> {
+        let _room = self.room.acquire().await.map_err(|_| NotWritten::Stopping)?;
+        let (reply, replied) = oneshot::channel();
+        self.queue.push([Report { endings, reply }]).map_err(|_| NotWritten::Stopping)?;
+        replied.await.unwrap_or(Err(NotWritten::Stopping))
+    }
+
+    /// Accepts no more reports. Those that are queued are still written.
+    pub(crate) fn close(&self) {
+        self.queue.close();
+    }
+
+    /// Writes reports until [`Reports::close`]. Two loops: one prepares a batch while the other waits for its commit.
+    pub(crate) async fn run(self, pitwheel: Pitwheel, pool: Pool, streams: SharedStreams) {
+        let writer = Writer { pitwheel, pool, streams };
+        let write_all = async || {
+            while let Some(batch) = self.queue.next().await {
+                writer.write(batch).await;
+            }
+        };
+        tokio::join!(write_all(), write_all());
+    }
+}
+
+struct Writer {
+    pitwheel: Pitwheel,
+    pool: Pool,
+    streams: SharedStreams,
+}
+
+impl Writer {
+    /// Writes reports together. If Postgres rejects the batch, writes each report alone, so that one bad report does not fail
+    /// the others.
+    async fn write(&self, batch: Vec<Report>) {
+        let emptied = self.streams.lock().take_emptied();
+        let together: Vec<Settlement> =
+            batch.iter().flat_map(|report| report.endings.iter().cloned()).collect();
+        match self.write_endings(&together, &emptied).await {
+            Ok(settled) => {
+                let mut settled = settled.into_iter();
+                for report in batch {
+                    let results = settled.by_ref().take(report.endings.len()).collect();
+                    let _ = report.reply.send(Ok(results));
+                }
+            }
+            Err(error) if error.is_transient() || batch.len() == 1 => {
+                let error = NotWritten::from(error);
+                for report in batch {
+                    let _ = report.reply.send(Err(error.clone()));
+                }
+            }
+            Err(_) => {
+                for report in batch {
+                    let settled = self.write_endings(&report.endings, &[]).await;
+                    let _ = report.reply.send(settled.map_err(NotWritten::from));
+                }
+            }
+        }
+    }
+
+    /// Writes endings and frees their slots: whether a claim was written or lost, it no longer runs here.
+    async fn write_endings(&self, endings: &[Settlement], emptied: &[i64]) -> Result<Vec<Settled>, Error> {
+        let settled = self.pool.run(async |client| settle(&*client, endings, emptied).await).await?;
+        {
+            let mut streams = self.streams.lock();
+            streams.record(endings, &settled);
+            streams.ended(endings.iter().map(|ending| ending.claim));
+        }
+        self.pitwheel.hint_followers(written_followers(endings, &settled)).await;
+        Ok(settled)
+    }
+}

@@ -1,0 +1,379 @@
+//! The streams that are open on this node, and the free slots of each.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use pitwheel::engine::limits::CLAIM_MAX;
+use pitwheel::engine::{Claimed, Ctid, Hold, QueueSlots, Reserved, Settlement};
+use pitwheel::{Claim, Settled};
+use tokio::sync::mpsc;
+
+use crate::dispatch::group::Group;
+use crate::dispatch::outstanding::Outstanding;
+
+/// A claim is spread over this many streams at least, or over all of a group. Few, so that a message carries many jobs;
+/// enough that one worker does not get all of the few jobs that are due.
+const STREAMS_PER_CLAIM_MIN: usize = 4;
+
+/// Cancel messages that wait in a stream. Heartbeats carry cancel requests too, so more need not be queued.
+const CANCELS_MAX: usize = 16;
+
+/// What is sent to a worker through its stream.
+#[derive(Debug)]
+pub(crate) enum StreamMessage {
+    /// Jobs that were claimed for it.
+    Jobs(Vec<Claimed>),
+    /// Running jobs to cancel.
+    Cancels(Vec<Claim>),
+}
+
+/// The channel of a stream. It has room for a message for every slot, because a message carries at least one job, and for
+/// [`CANCELS_MAX`] cancel messages.
+pub(crate) fn stream_channel(slots: usize) -> (mpsc::Sender<StreamMessage>, mpsc::Receiver<StreamMessage>) {
+    mpsc::channel(slots + CANCELS_MAX)
+}
+
+/// The streams of a node, shared by everything that serves them.
+#[derive(Clone, Default)]
+pub(crate) struct SharedStreams {
+    streams: Arc<Mutex<Streams>>,
+}
+
+impl SharedStreams {
+    /// Held for short computations only, never across an `await`.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Streams> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The open streams by worker id: every stream is a worker of its own.
+#[derive(Default)]
+pub(crate) struct Streams {
+    open: HashMap<i64, Stream>,
+    outstanding: Outstanding,
+    groups: Vec<Arc<Group>>,
+}
+
+struct Stream {
+    group: Arc<Group>,
+    /// The id of the token that it was opened with.
+    token: Option<i64>,
+    slots: usize,
+    /// Slots with a job, or reserved for a claim under way.
+    taken: usize,
+    messages: mpsc::Sender<StreamMessage>,
+    mode: Mode,
+    /// Whether a result of one of its jobs was reported to this node since the last comparison with the database.
+    reported: bool,
+    /// When its worker was last known to be alive.
+    alive_at: Instant,
+}
+
+/// What a stream gets.
+#[derive(PartialEq, Eq)]
+enum Mode {
+    /// Every kind of job.
+    Normal,
+    /// Nothing, until what it runs has ended: then it runs a suspect alone.
+    Emptying,
+    /// It runs a suspect, and gets nothing else meanwhile.
+    Alone,
+}
+
+impl Streams {
+    pub(crate) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    pub(crate) fn groups(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// The workers whose streams are open here.
+    pub(crate) fn workers(&self) -> Vec<i64> {
+        self.open.keys().copied().collect()
+    }
+
+    /// The number of streams that were opened with a token.
+    pub(crate) fn count_of_token(&self, token: i64) -> usize {
+        self.open.values().filter(|stream| stream.token == Some(token)).count()
+    }
+
+    /// The token of a stream that is open here.
+    pub(crate) fn token_of(&self, worker: i64) -> Option<i64> {
+        self.open.get(&worker).and_then(|stream| stream.token)
+    }
+
+    /// The token of the stream that a claim was sent to.
+    pub(crate) fn token_of_claim(&self, claim: Claim) -> Option<i64> {
+        self.outstanding.get(claim).and_then(|job| self.token_of(job.worker))
+    }
+
+    /// The tokens of all open streams, without duplicates.
+    pub(crate) fn tokens(&self) -> Vec<i64> {
+        let tokens: HashSet<i64> = self.open.values().filter_map(|stream| stream.token).collect();
+        tokens.into_iter().collect()
+    }
+
+    /// The group for these queues and kinds, and whether it is new.
+    pub(crate) fn group(&mut self, queues: Vec<String>, kinds: Vec<String>) -> (Arc<Group>, bool) {
+        if let Some(group) = self.groups.iter().find(|group| group.takes(&queues, &kinds)) {
+            return (group.clone(), false);
+        }
+        let group = Arc::new(Group::new(queues, kinds));
+        self.groups.push(group.clone());
+        (group, true)
+    }
+
+    /// Adds the stream of a worker.
+    pub(crate) fn open(
+        &mut self,
+        worker: i64,
+        group: Arc<Group>,
+        (slots, token): (usize, Option<i64>),
+        messages: mpsc::Sender<StreamMessage>,
+    ) {
+        group.freed.notify_one();
+        let (mode, alive_at) = (Mode::Normal, Instant::now());
+        let stream = Stream { group, token, slots, taken: 0, messages, mode, reported: false, alive_at };
+        self.open.insert(worker, stream);
+    }
+
+    /// Ends a stream. What its worker holds stays its own, in the database. A group ends with its last stream.
+    pub(crate) fn close(&mut self, worker: i64) {
+        let Some(stream) = self.open.remove(&worker) else { return };
+        self.outstanding.forget_worker(worker);
+        if !self.open.values().any(|other| Arc::ptr_eq(&other.group, &stream.group)) {
+            stream.group.stop.cancel();
+            self.groups.retain(|group| !Arc::ptr_eq(group, &stream.group));
+        }
+    }
+
+    /// Ends the streams of these tokens.
+    pub(crate) fn close_tokens(&mut self, tokens: &[i64]) {
+        let has_token = |stream: &Stream| stream.token.is_some_and(|token| tokens.contains(&token));
+        let workers: Vec<i64> =
+            self.open.iter().filter(|(_, stream)| has_token(stream)).map(|(worker, _)| *worker).collect();
+        workers.into_iter().for_each(|worker| self.close(worker));
+    }
+
+    /// Ends every stream.
+    pub(crate) fn close_all(&mut self) {
+        self.groups.iter().for_each(|group| group.stop.cancel());
+        *self = Streams::default();
+    }
+
+    /// Wakes the claimers that take from a queue; `None`: all claimers.
+    pub(crate) fn wake(&self, queue: Option<&str>) {
+        let takes =
+            |group: &&Arc<Group>| queue.is_none_or(|queue| group.queues.iter().any(|own| own == queue));
+        self.groups.iter().filter(takes).for_each(|group| group.due.notify_one());
+    }
+
+    /// Reserves free slots of a group's streams for one claim, one slot of each stream in turn, so that few jobs are
+    /// spread over several streams.
+    pub(crate) fn reserve(&mut self, group: &Arc<Group>) -> Reserved {
+        let turn = group.next_turn();
+        let mut free: Vec<(i64, &mut Stream)> = self
+            .open
+            .iter_mut()
+            .filter(|(_, stream)| Arc::ptr_eq(&stream.group, group) && stream.mode == Mode::Normal)
+            .filter(|(_, stream)| stream.taken < stream.slots)
+            .map(|(worker, stream)| (*worker, stream))
+            .collect();
+        if free.is_empty() {
+            return Reserved::default();
+        }
+        // In a fixed order that starts at another stream each time, so that every stream is first equally often.
+        free.sort_unstable_by_key(|(worker, _)| *worker);
+        let first = turn.wrapping_mul(STREAMS_PER_CLAIM_MIN) % free.len();
+        free.rotate_left(first);
+        let mut slots = 0;
+        let enough = free.iter().position(|(_, stream)| {
+            slots += stream.slots - stream.taken;
+            slots >= CLAIM_MAX
+        });
+        free.truncate(enough.map_or(free.len(), |at| (at + 1).max(STREAMS_PER_CLAIM_MIN)));
+        let mut slots_by_worker = Vec::new();
+        while slots_by_worker.len() < CLAIM_MAX && !free.is_empty() {
+            free.retain_mut(|(worker, stream)| {
+                if slots_by_worker.len() < CLAIM_MAX {
+                    stream.taken += 1;
+                    slots_by_worker.push(*worker);
+                }
+                stream.taken < stream.slots
+            });
+        }
+        let total = slots_by_worker.len();
+        let queues = group.queues.len();
+        let slots_by_queue = (0..queues)
+            .map(|n| QueueSlots { queue: group.queues[(turn + n) % queues].clone(), slots: total });
+        Reserved { slots_by_queue: slots_by_queue.collect(), slots_by_worker, total }
+    }
+
+    /// Frees the reserved slots that a claim did not fill.
+    pub(crate) fn unreserve(&mut self, slots_by_worker: &[i64], claimed: &[Claimed]) {
+        let mut unfilled: HashMap<i64, usize> = HashMap::new();
+        slots_by_worker.iter().for_each(|worker| *unfilled.entry(*worker).or_default() += 1);
+        for job in claimed {
+            if let Some(count) = unfilled.get_mut(&job.holder) {
+                *count -= 1;
+            }
+        }
+        for (worker, count) in unfilled {
+            if let Some(stream) = self.open.get_mut(&worker) {
+                stream.taken = stream.taken.saturating_sub(count);
+            }
+        }
+    }
+
+    /// Sends claimed jobs to their workers. Returns the claims that could not be sent, because their stream is closed: they
+    /// must be released.
+    #[must_use = "claims that were not sent must be released"]
+    pub(crate) fn send(&mut self, jobs: Vec<Claimed>) -> Vec<Claim> {
+        let (mut unsent, sent_at) = (Vec::new(), Instant::now());
+        let mut batches: HashMap<i64, Vec<Claimed>> = HashMap::new();
+        for job in jobs {
+            if self.open.contains_key(&job.holder) {
+                self.outstanding.add(&job, sent_at);
+                batches.entry(job.holder).or_default().push(job);
+            } else {
+                unsent.push(job.claim);
+            }
+        }
+        for (worker, jobs) in batches {
+            let Some(stream) = self.open.get(&worker) else { continue };
+            // What is still in the channel when the stream is dropped is released there.
+            if let Err(error) = stream.messages.try_send(StreamMessage::Jobs(jobs)) {
+                // The connection is gone, or does not take messages although its slots became free (settled elsewhere):
+                // the worker opens a new stream.
+                self.close(worker);
+                if let StreamMessage::Jobs(jobs) = error.into_inner() {
+                    unsent.extend(jobs.iter().map(|job| job.claim));
+                }
+            }
+        }
+        unsent
+    }
+
+    /// Asks workers to cancel these claims. The requests of one worker stand together. A request that finds no room is left
+    /// to the next heartbeat: it must not take the room of jobs.
+    pub(crate) fn send_cancels(&self, requests: Vec<(i64, Claim)>) {
+        for of_worker in requests.chunk_by(|one, other| one.0 == other.0) {
+            let stream = self.open.get(&of_worker[0].0);
+            if let Some(stream) = stream.filter(|stream| stream.messages.capacity() > stream.slots) {
+                let claims = of_worker.iter().map(|(_, claim)| *claim).collect();
+                let _ = stream.messages.try_send(StreamMessage::Cancels(claims));
+            }
+        }
+    }
+
+    /// Where the row of a claim was that was sent from here.
+    pub(crate) fn ctid(&self, claim: Claim) -> Option<Ctid> {
+        self.outstanding.get(claim).map(|job| job.ctid)
+    }
+
+    /// Records metrics and spans of endings.
+    pub(crate) fn record(&self, endings: &[Settlement], settled: &[Settled]) {
+        self.outstanding.record(endings, settled);
+    }
+
+    /// Frees the slots of claims that have ended, in whatever way.
+    pub(crate) fn ended(&mut self, claims: impl Iterator<Item = Claim>) {
+        for claim in claims {
+            let Some(worker) = self.outstanding.remove(claim) else { continue };
+            if let Some(stream) = self.open.get_mut(&worker) {
+                stream.taken = stream.taken.saturating_sub(1);
+                stream.reported = true;
+                if stream.taken == 0 && stream.mode == Mode::Alone {
+                    stream.mode = Mode::Normal;
+                }
+                stream.group.freed.notify_one();
+            }
+        }
+    }
+
+    /// Holds of which every job has ended, to be deleted with the next write.
+    pub(crate) fn take_emptied(&mut self) -> Vec<i64> {
+        self.outstanding.take_emptied()
+    }
+
+    /// Workers whose slots are all taken and for which no result was reported here since the last call: their results
+    /// may go to another node.
+    pub(crate) fn full_without_reports(&mut self) -> Vec<i64> {
+        let workers = self.open.iter_mut().filter_map(|(worker, stream)| {
+            let reported = std::mem::take(&mut stream.reported);
+            (!reported && stream.taken >= stream.slots).then_some(*worker)
+        });
+        workers.collect()
+    }
+
+    /// The claims that were sent to these workers and have not ended.
+    pub(crate) fn claims_of(&self, workers: &[i64]) -> Vec<Claim> {
+        self.outstanding.claims_of(workers)
+    }
+
+    /// Frees the slots of claims that the database no longer shows as held: they were settled through another node.
+    /// `sent` are the claims of `workers` before the database was read.
+    pub(crate) fn reconcile(&mut self, workers: &[i64], sent: &[Claim], held: &[Hold]) {
+        let still_held: HashSet<Claim> = held.iter().flat_map(|hold| &hold.claims).copied().collect();
+        self.ended(sent.iter().filter(|claim| !still_held.contains(claim)).copied());
+        let is_empty = |hold: &&Hold| workers.contains(&hold.worker) && hold.claims.is_empty();
+        self.outstanding.add_emptied(held.iter().filter(is_empty));
+    }
+
+    /// Of these workers, only those in `alive` are alive: ends the streams of the others, so that they open new ones.
+    pub(crate) fn confirm_alive(&mut self, workers: &[i64], alive: &HashSet<i64>) {
+        let now = Instant::now();
+        for worker in workers {
+            if !alive.contains(worker) {
+                self.close(*worker);
+            } else if let Some(stream) = self.open.get_mut(worker) {
+                stream.alive_at = now;
+            }
+        }
+    }
+
+    /// Workers that were not known to be alive for longer than a lease: their heartbeats go to another node, or stopped.
+    pub(crate) fn without_heartbeat_for(&self, lease: Duration) -> Vec<i64> {
+        let late = self.open.iter().filter(|(_, stream)| stream.alive_at.elapsed() > lease);
+        late.map(|(worker, _)| *worker).collect()
+    }
+
+    /// The workers of a group, each with the holds that this node knows.
+    pub(crate) fn known_holds(&self, group: &Arc<Group>) -> Vec<(i64, Vec<i64>)> {
+        let workers = self.open.iter().filter(|(_, stream)| Arc::ptr_eq(&stream.group, group));
+        workers.map(|(worker, _)| (*worker, self.outstanding.holds_of(*worker))).collect()
+    }
+
+    /// Reserves a stream that runs nothing, for a suspect. If every stream is busy, the least busy one gets nothing more
+    /// until it is empty.
+    pub(crate) fn reserve_alone(&mut self, group: &Arc<Group>) -> Option<i64> {
+        let streams = self.open.iter_mut().filter(|(_, stream)| Arc::ptr_eq(&stream.group, group));
+        let usable = streams.filter(|(_, stream)| stream.mode != Mode::Alone);
+        let (worker, stream) =
+            usable.min_by_key(|(worker, stream)| (stream.mode != Mode::Emptying, stream.taken, **worker))?;
+        stream.mode = if stream.taken == 0 { Mode::Alone } else { Mode::Emptying };
+        (stream.mode == Mode::Alone).then_some(*worker)
+    }
+
+    /// Sends a suspect to the stream that was reserved for it; `None`: there was no suspect after all. Returns the claim
+    /// if the stream has closed meanwhile: it must be released.
+    #[must_use = "claims that were not sent must be released"]
+    pub(crate) fn send_alone(&mut self, worker: i64, suspect: Option<Claimed>) -> Vec<Claim> {
+        let Some(stream) = self.open.get_mut(&worker) else {
+            return suspect.into_iter().map(|job| job.claim).collect();
+        };
+        let Some(job) = suspect else {
+            stream.mode = Mode::Normal;
+            stream.group.freed.notify_one();
+            return Vec::new();
+        };
+        stream.taken += 1;
+        self.send(vec![job])
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,70 @@
+use std::time::SystemTime;
+
+use super::*;
+
+const WORKER: i64 = 1;
+
+fn job(id: i64) -> Claimed {
+    Claimed {
+        claim: Claim { id, fence: 1 },
+        holder: WORKER,
+        ctid: Ctid::default(),
+        hold: id,
+        attempt: 1,
+        max_attempts: 20,
+        timeout: None,
+        run_at: SystemTime::UNIX_EPOCH,
+        priority: 0,
+        queue: "default".into(),
+        kind: "work".into(),
+        key: None,
+        payload: "{}".to_owned(),
+        metadata: None,
+    }
+}
+
+/// A stream that nothing is read from.
+fn stream(slots: usize) -> (Streams, mpsc::Receiver<StreamMessage>) {
+    let mut streams = Streams::default();
+    let (group, _) = streams.group(vec!["default".into()], vec!["work".into()]);
+    let (sender, messages) = stream_channel(slots);
+    streams.open(WORKER, group, (slots, None), sender);
+    (streams, messages)
+}
+
+#[test]
+fn cancels_never_take_the_room_of_jobs() {
+    let (mut streams, mut messages) = stream(3);
+    for _ in 0..100 {
+        streams.send_cancels(vec![(WORKER, Claim { id: 7, fence: 1 })]);
+    }
+    for id in 0..3 {
+        assert_eq!(streams.send(vec![job(id)]), [], "job {id}");
+    }
+    assert_eq!(streams.len(), 1, "the stream stays open");
+    let mut jobs = 0;
+    while let Ok(message) = messages.try_recv() {
+        jobs += usize::from(matches!(message, StreamMessage::Jobs(_)));
+    }
+    assert_eq!(jobs, 3);
+}
+
+#[test]
+fn a_stream_that_takes_no_messages_is_closed_and_its_jobs_are_returned() {
+    let (mut streams, messages) = stream(1);
+    let mut sent = 0;
+    // Each job ends elsewhere, so that its slot is free again although its message was not read.
+    let unsent = loop {
+        let unsent = streams.send(vec![job(sent)]);
+        if !unsent.is_empty() {
+            break unsent;
+        }
+        streams.ended([Claim { id: sent, fence: 1 }].into_iter());
+        sent += 1;
+        assert!(sent < 1000, "the channel has no limit");
+    };
+    assert_eq!(unsent, [Claim { id: sent, fence: 1 }], "what was not sent must be released");
+    assert_eq!((streams.len(), streams.groups()), (0, 0));
+    assert_eq!(streams.send(vec![job(sent + 1)]), [Claim { id: sent + 1, fence: 1 }]);
+    drop(messages);
+}

@@ -1,0 +1,120 @@
+//! Jobs, claims and times between the messages of the contract and the types of the engine.
+
+use std::time::{Duration, SystemTime};
+
+use pitwheel::engine::Claimed;
+use pitwheel::{Claim, Error, JobDetail, NewJob, State, TraceContext};
+use pitwheel_proto::v1;
+
+use crate::limits;
+
+pub(crate) fn duration(span: Duration) -> prost_types::Duration {
+    prost_types::Duration {
+        seconds: i64::try_from(span.as_secs()).unwrap_or(i64::MAX),
+        nanos: i32::try_from(span.subsec_nanos()).unwrap_or(0),
+    }
+}
+
+/// A time span of a request.
+pub(crate) fn span(field: &str, duration: prost_types::Duration) -> Result<Duration, Error> {
+    limits::span(field, Duration::try_from(duration).ok())
+}
+
+pub(crate) fn claim(claim: v1::Claim) -> Claim {
+    Claim { id: claim.job_id, fence: claim.fence }
+}
+
+pub(crate) fn claim_message(claim: Claim) -> v1::Claim {
+    v1::Claim { job_id: claim.id, fence: claim.fence }
+}
+
+/// A claimed job as its worker receives it.
+pub(crate) fn assignment(job: Claimed) -> v1::Assignment {
+    let trace = TraceContext::of(job.metadata.as_deref());
+    let (traceparent, tracestate) = trace.map(|trace| (trace.traceparent, trace.tracestate)).unzip();
+    v1::Assignment {
+        job_id: job.claim.id,
+        fence: job.claim.fence,
+        kind: job.kind.as_ref().to_owned(),
+        queue: job.queue.as_ref().to_owned(),
+        payload: job.payload,
+        attempt: job.attempt,
+        max_attempts: job.max_attempts,
+        timeout: job.timeout.map(duration),
+        key: job.key,
+        metadata: job.metadata,
+        traceparent,
+        tracestate: tracestate.flatten(),
+    }
+}
+
+/// A job to enqueue. The engine checks its payload, names and numbers.
+pub(crate) fn new_job(job: v1::NewJob) -> Result<NewJob, Error> {
+    let payload = if job.payload.is_empty() { "{}".to_owned() } else { job.payload };
+    let mut new = NewJob::raw(job.kind, payload);
+    if !job.queue.is_empty() {
+        new = new.queue(job.queue);
+    }
+    if job.run_at.is_some() && job.delay.is_some() {
+        return Err(Error::Invalid("a job has `run_at` or `delay`, not both".into()));
+    }
+    if let Some(at) = job.run_at {
+        new = new.run_at(limits::time("run_at", SystemTime::try_from(at).ok())?);
+    }
+    if let Some(delay) = job.delay {
+        new = new.delay(span("delay", delay)?);
+    }
+    let priority = i16::try_from(job.priority);
+    new = new.priority(priority.map_err(|_| {
+        Error::Invalid(format!("priority {} is out of range: -9 to 9, higher first", job.priority))
+    })?);
+    if let Some(max) = job.max_attempts {
+        new = new.max_attempts(max);
+    }
+    if let Some(timeout) = job.timeout {
+        new = new.timeout(span("timeout", timeout)?);
+    }
+    if let Some(key) = job.key {
+        new = new.key(key);
+    }
+    if let Some(metadata) = job.metadata {
+        new = new.metadata_raw(metadata);
+    }
+    Ok(new)
+}
+
+/// One job in full. `redact` hides payload, metadata and result of a redacted kind.
+pub(crate) fn job(detail: JobDetail, redact: bool) -> v1::Job {
+    let redacted = detail.redacted && redact;
+    let shown = |json: Option<String>| json.filter(|_| !redacted);
+    let summary = detail.summary;
+    let state = match summary.state {
+        State::Waiting => v1::JobState::Waiting,
+        State::Running => v1::JobState::Running,
+        State::Done => v1::JobState::Done,
+        State::Dead => v1::JobState::Dead,
+        State::Cancelled => v1::JobState::Cancelled,
+        _ => v1::JobState::Unspecified,
+    };
+    v1::Job {
+        id: summary.id,
+        state: state.into(),
+        kind: summary.kind,
+        queue: summary.queue,
+        priority: summary.priority.into(),
+        attempt: u32::try_from(summary.attempt).unwrap_or(0),
+        max_attempts: u32::try_from(summary.max_attempts).unwrap_or(0),
+        run_at: Some(summary.run_at.into()),
+        enqueued_at: Some(summary.enqueued_at.into()),
+        claimed_at: summary.claimed_at.map(Into::into),
+        finished_at: summary.finished_at.map(Into::into),
+        key: summary.key,
+        payload: shown(Some(detail.payload)).unwrap_or_default(),
+        metadata: shown(detail.metadata),
+        progress: summary.progress,
+        note: summary.note,
+        errors: detail.errors.to_string(),
+        result: shown(detail.result),
+        redacted,
+    }
+}

@@ -1,0 +1,114 @@
+//! Results that workers report, and what is written for each.
+
+use pitwheel::engine::limits::NOTE_CHARS_MAX;
+use pitwheel::engine::{Attempt, AttemptInfo, Cause, Ctid, Ending, Failure, Outcome, decide};
+use pitwheel::{Claim, Completion, Error, History, NewJob, Verdict};
+use pitwheel_proto::v1;
+use pitwheel_proto::v1::result::Outcome as Message;
+
+use crate::grpc::messages::{claim, new_job, span};
+use crate::limits;
+
+/// A result as its worker reported it.
+pub(crate) enum Reported {
+    /// The attempt ended. `history` is whether a completed job is kept.
+    Ended { outcome: Outcome, history: History },
+    /// The worker gives the job back unfinished.
+    Released,
+    /// The job still runs: how far it is, from 0 to 1, and a note.
+    Progress(f32, String),
+}
+
+/// What is to be written for a result.
+pub(crate) enum Write {
+    Ending(Ending),
+    /// From 0 to 1, and a note.
+    Progress(f32, String),
+}
+
+/// Reads one result.
+pub(crate) fn reported(result: v1::Result) -> Result<(Claim, Reported), Error> {
+    let missing = |message: &str| Error::Invalid(message.to_owned());
+    let claim = claim(result.claim.ok_or_else(|| missing("a result has no `claim`"))?);
+    let message =
+        result.outcome.ok_or_else(|| missing(&format!("the result of job {} has no outcome", claim.id)))?;
+    let ended = |outcome| Reported::Ended { outcome, history: History::All };
+    let verdict = |verdict| ended(Outcome::Verdict(verdict));
+    let reported = match message {
+        Message::Complete(v1::Complete { result, forget, then }) => {
+            let history = if forget { History::FailuresOnly } else { History::All };
+            let completion = match result {
+                Some(json) => Verdict::complete_with_raw(json)?,
+                None => Verdict::complete(),
+            };
+            let completion = followers(then)?.into_iter().fold(completion, Completion::then);
+            Reported::Ended { outcome: Outcome::Verdict(completion.into()), history }
+        }
+        Message::Fail(fail) => match fail.retry_after {
+            // Only a handler chooses its own delay, so the cause is an error of the handler.
+            Some(after) => verdict(Verdict::retry_after(span("retry_after", after)?, fail.error)),
+            None => ended(Outcome::Failed(Failure { cause: cause(fail.cause), message: fail.error })),
+        },
+        Message::Bury(bury) => verdict(Verdict::bury(bury.reason)),
+        Message::Snooze(snooze) => {
+            let delay = snooze.delay.ok_or_else(|| missing("a snooze has no `delay`"))?;
+            verdict(Verdict::Snooze(span("delay", delay)?))
+        }
+        Message::Release(v1::Release {}) => Reported::Released,
+        Message::Progress(progress) => {
+            let fraction =
+                if progress.fraction.is_finite() { progress.fraction.clamp(0.0, 1.0) } else { 0.0 };
+            let note = progress.note.chars().filter(|c| *c != '\0').take(NOTE_CHARS_MAX).collect();
+            Reported::Progress(fraction, note)
+        }
+    };
+    Ok((claim, reported))
+}
+
+/// The jobs that follow a completion, refused before anything is written.
+fn followers(then: Vec<v1::NewJob>) -> Result<Vec<NewJob>, Error> {
+    limits::followers(then.len())?;
+    let followers = then.into_iter().map(new_job).collect::<Result<Vec<NewJob>, Error>>()?;
+    followers.iter().try_for_each(NewJob::check)?;
+    Ok(followers)
+}
+
+fn cause(cause: i32) -> Cause {
+    match v1::FailureCause::try_from(cause) {
+        Ok(v1::FailureCause::Panic) => Cause::Panic,
+        Ok(v1::FailureCause::Timeout) => Cause::Timeout,
+        Ok(v1::FailureCause::Payload) => Cause::Payload,
+        _ => Cause::Error,
+    }
+}
+
+impl Reported {
+    /// Whether the number of the attempt decides what is written.
+    pub(crate) fn depends_on_attempt(&self) -> bool {
+        match self {
+            Reported::Ended { outcome: Outcome::Verdict(verdict), .. } => {
+                matches!(verdict, Verdict::Retry { .. } | Verdict::Bury { .. })
+            }
+            Reported::Ended { outcome: Outcome::Failed(_), .. } => true,
+            Reported::Released | Reported::Progress(..) => false,
+        }
+    }
+
+    /// What to write. Without a known attempt the claim is lost, and the write will be refused whatever it is.
+    pub(crate) fn write(self, attempt: Option<&AttemptInfo>, ctid: Option<Ctid>) -> Write {
+        let (outcome, history) = match self {
+            Reported::Ended { outcome, history } => (outcome, history),
+            Reported::Released => return Write::Ending(Ending::Release),
+            Reported::Progress(fraction, note) => return Write::Progress(fraction, note),
+        };
+        let attempt = Attempt {
+            number: attempt.map_or(1, |attempt| attempt.number),
+            max: attempt.map_or(1, |attempt| attempt.max),
+            history,
+            ctid,
+            worker: attempt.map_or("", |attempt| &attempt.worker),
+            cancelled: attempt.is_some_and(|attempt| attempt.cancelled),
+        };
+        Write::Ending(decide(outcome, &attempt, fastrand::f64()))
+    }
+}

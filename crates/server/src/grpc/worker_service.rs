@@ -1,0 +1,225 @@
+//! The service for programs that run jobs.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use pitwheel::engine::{
+    AttemptInfo, Registration, Settlement, attempts, claims_of_token, progress, workers_of_token,
+};
+use pitwheel::{Claim, Error, Settled};
+use pitwheel_proto::v1;
+use pitwheel_proto::v1::worker_service_server::WorkerService;
+use tonic::{Request, Response, Status};
+
+use crate::auth::caller::{Caller, Permission};
+use crate::dispatch::heartbeats;
+use crate::dispatch::node::Node;
+use crate::dispatch::reports::NotWritten;
+use crate::grpc::job_stream::JobStream;
+use crate::grpc::messages::{claim, claim_message, duration};
+use crate::grpc::results::{self, Reported, Write};
+use crate::grpc::status::status;
+use crate::limits;
+use crate::problem::Problem;
+
+pub(crate) struct Workers {
+    node: Arc<Node>,
+}
+
+impl Workers {
+    pub(crate) fn new(node: Arc<Node>) -> Workers {
+        Workers { node }
+    }
+
+    /// Refuses a stream if this node, or the caller's token, has too many already.
+    fn check_stream_count(&self, caller: &Caller) -> Result<(), Problem> {
+        let streams = self.node.streams.lock();
+        if streams.len() >= limits::STREAMS_MAX {
+            let max = limits::STREAMS_MAX;
+            return Err(Problem::busy(format!("this node already has {max} streams: use another node")));
+        }
+        match caller.token() {
+            Some(token) if streams.count_of_token(token) >= limits::TOKEN_STREAMS_MAX => {
+                Err(Problem::busy(format!(
+                    "`{}` already has {} streams on this node: use another token or another node",
+                    caller.name(),
+                    limits::TOKEN_STREAMS_MAX
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The attempts of failed results: the last attempt of a job must not be retried.
+    async fn attempts(&self, reported: &[(Claim, Reported)]) -> Result<HashMap<i64, AttemptInfo>, Error> {
+        let failed = reported.iter().filter(|(_, result)| result.depends_on_attempt());
+        let failed: Vec<Claim> = failed.map(|(claim, _)| *claim).collect();
+        if failed.is_empty() {
+            return Ok(HashMap::new());
+        }
+        self.node.pool.run(async |client| attempts(&*client, &failed).await).await
+    }
+
+    /// Those of these workers that the caller may not act for, because they were opened with another token. Only workers
+    /// whose streams are not open here are looked up in the database.
+    async fn workers_of_others(&self, caller: &Caller, workers: &[i64]) -> Result<HashSet<i64>, Error> {
+        let Some(token) = caller.limited_to_token() else { return Ok(HashSet::new()) };
+        let unknown: Vec<i64> = {
+            let streams = self.node.streams.lock();
+            workers.iter().filter(|worker| streams.token_of(**worker) != Some(token)).copied().collect()
+        };
+        if unknown.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let own =
+            self.node.pool.run(async |client| workers_of_token(&*client, token, &unknown).await).await?;
+        Ok(unknown.into_iter().filter(|worker| !own.contains(worker)).collect())
+    }
+
+    /// The same for claims: those that workers of another token hold.
+    async fn claims_of_others(
+        &self,
+        caller: &Caller,
+        reported: &[(Claim, Reported)],
+    ) -> Result<HashSet<Claim>, Error> {
+        let Some(token) = caller.limited_to_token() else { return Ok(HashSet::new()) };
+        let unknown: Vec<Claim> = {
+            let streams = self.node.streams.lock();
+            let claims = reported.iter().map(|(claim, _)| *claim);
+            claims.filter(|claim| streams.token_of_claim(*claim) != Some(token)).collect()
+        };
+        if unknown.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let own = self.node.pool.run(async |client| claims_of_token(&*client, token, &unknown).await).await?;
+        Ok(unknown.into_iter().filter(|claim| !own.contains(claim)).collect())
+    }
+
+    /// Ends streams that their worker reports as broken. This node may not have noticed yet and must not send more.
+    async fn end_streams(&self, ended: Vec<v1::EndedStream>) -> Result<(), NotWritten> {
+        for stream in ended {
+            self.node.streams.lock().close(stream.worker_id);
+            let running: Vec<Claim> = stream.holding.into_iter().map(claim).collect();
+            let node = &self.node;
+            heartbeats::end_stream(&node.pool, &node.reports, stream.worker_id, &running).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes progress. Returns the claims that are still held.
+    async fn write_progress(&self, mut notes: Vec<(Claim, f32, String)>) -> Result<HashSet<Claim>, Error> {
+        if notes.is_empty() {
+            return Ok(HashSet::new());
+        }
+        notes.sort_unstable_by_key(|(claim, ..)| claim.id);
+        let written = self.node.pool.run(async |client| progress(&client, &notes).await).await?;
+        Ok(written.into_iter().collect())
+    }
+}
+
+#[tonic::async_trait]
+impl WorkerService for Workers {
+    type StreamJobsStream = JobStream;
+
+    async fn stream_jobs(
+        &self,
+        request: Request<v1::StreamJobsRequest>,
+    ) -> Result<Response<JobStream>, Status> {
+        let caller = Caller::of(&request)?;
+        caller.check(Permission::Work)?;
+        let request = request.into_inner();
+        let node = &self.node;
+        let worker = Registration {
+            name: limits::worker_name(&request.worker).map_err(status)?,
+            slots: limits::slots(request.slots).map_err(status)?,
+            queues: limits::queues(request.queues).map_err(status)?,
+            kinds: limits::kinds(request.kinds).map_err(status)?,
+            lease: node.lease,
+            transport: "grpc",
+            token: caller.token(),
+        };
+        if node.is_stopping() {
+            return Err(NotWritten::Stopping.into());
+        }
+        self.check_stream_count(&caller)?;
+        let (worker_id, messages) = node.open(worker).await.map_err(status)?;
+        let welcome = v1::Welcome {
+            worker_id,
+            lease: Some(duration(node.lease)),
+            heartbeat_every: Some(duration(node.heartbeat_every())),
+        };
+        Ok(Response::new(JobStream::new(node.clone(), welcome, messages)))
+    }
+
+    async fn heartbeat(
+        &self,
+        request: Request<v1::HeartbeatRequest>,
+    ) -> Result<Response<v1::HeartbeatResponse>, Status> {
+        let caller = Caller::of(&request)?;
+        caller.check(Permission::Work)?;
+        let v1::HeartbeatRequest { worker_ids: mut workers, mut ended } = request.into_inner();
+        workers.extend(ended.iter().map(|stream| stream.worker_id));
+        limits::report("workers", workers.len()).map_err(status)?;
+        let of_others = self.workers_of_others(&caller, &workers).await.map_err(status)?;
+        workers.retain(|worker| !of_others.contains(worker));
+        ended.retain(|stream| !of_others.contains(&stream.worker_id));
+        let mut renewal = self.node.heartbeats.renew(workers).await?;
+        // A caller learns nothing about the workers of other tokens, not even whether they exist.
+        renewal.dead.extend(&of_others);
+        self.end_streams(ended).await?;
+        Ok(Response::new(v1::HeartbeatResponse {
+            cancelled: renewal.cancelled.into_iter().map(claim_message).collect(),
+            dead_worker_ids: renewal.dead,
+            draining_worker_ids: renewal.draining,
+        }))
+    }
+
+    async fn report_result(
+        &self,
+        request: Request<v1::ReportResultRequest>,
+    ) -> Result<Response<v1::ReportResultResponse>, Status> {
+        let caller = Caller::of(&request)?;
+        caller.check(Permission::Work)?;
+        let results = request.into_inner().results;
+        limits::report("results", results.len()).map_err(status)?;
+        let reported = results.into_iter().map(results::reported).collect::<Result<Vec<_>, _>>();
+        let reported = reported.map_err(status)?;
+        let of_others = self.claims_of_others(&caller, &reported).await.map_err(status)?;
+        let attempts = self.attempts(&reported).await.map_err(status)?;
+        let mut written = vec![v1::Written::Lost; reported.len()];
+        // Each with its position in the report.
+        let (mut endings, mut ending_at) = (Vec::new(), Vec::new());
+        let (mut notes, mut note_at) = (Vec::new(), Vec::new());
+        for (at, (claim, result)) in reported.into_iter().enumerate() {
+            if of_others.contains(&claim) {
+                continue;
+            }
+            let ctid = self.node.streams.lock().ctid(claim);
+            match result.write(attempts.get(&claim.id), ctid) {
+                Write::Ending(ending) => {
+                    endings.push(Settlement { claim, ending });
+                    ending_at.push(at);
+                }
+                Write::Progress(fraction, note) => {
+                    notes.push((claim, fraction, note));
+                    note_at.push((claim, at));
+                }
+            }
+        }
+        let noted = self.write_progress(notes).await.map_err(status)?;
+        for (claim, at) in note_at {
+            if noted.contains(&claim) {
+                written[at] = v1::Written::Yes;
+            }
+        }
+        if !endings.is_empty() {
+            let settled = self.node.reports.settle(endings).await?;
+            for (at, settled) in ending_at.into_iter().zip(settled) {
+                if settled == Settled::Written {
+                    written[at] = v1::Written::Yes;
+                }
+            }
+        }
+        Ok(Response::new(v1::ReportResultResponse { written: written.into_iter().map(i32::from).collect() }))
+    }
+}

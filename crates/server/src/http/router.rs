@@ -1,0 +1,156 @@
+//! All routes of the HTTP API: `/api/v1`, its description at `/api/openapi.json`, metrics and health.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use ::metrics::{counter, histogram};
+use axum::extract::{DefaultBodyLimit, FromRef, MatchedPath, Request, State};
+use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use pitwheel::Pitwheel;
+use utoipa::openapi::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::auth::middleware::is_grpc;
+use crate::dispatch::node::Node;
+use crate::error::Error;
+use crate::http::openapi::document;
+use crate::http::{audit, events, jobs, kinds, own_routes, probes, queues, tokens, workers};
+use crate::limits;
+use crate::observe::metrics::Metrics;
+use crate::observe::watch::Watch;
+use crate::problem::Problem;
+use crate::readiness::Readiness;
+
+/// Where the paths of the document are served.
+const API: &str = "/api/v1";
+const DOCUMENT: &str = "/api/openapi.json";
+const METRICS: &str = "/metrics";
+const READY: &str = "/readyz";
+const HEALTH: &str = "/healthz";
+
+/// What the handlers share.
+#[derive(Clone)]
+pub(crate) struct Api {
+    pub(crate) pitwheel: Pitwheel,
+    pub(crate) node: Arc<Node>,
+    pub(crate) watch: Arc<Watch>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) readiness: Readiness,
+    pub(crate) document: Arc<OpenApi>,
+}
+
+impl FromRef<Api> for Pitwheel {
+    fn from_ref(api: &Api) -> Pitwheel {
+        api.pitwheel.clone()
+    }
+}
+
+impl FromRef<Api> for Arc<Node> {
+    fn from_ref(api: &Api) -> Arc<Node> {
+        api.node.clone()
+    }
+}
+
+impl FromRef<Api> for Arc<Watch> {
+    fn from_ref(api: &Api) -> Arc<Watch> {
+        api.watch.clone()
+    }
+}
+
+impl FromRef<Api> for Arc<Metrics> {
+    fn from_ref(api: &Api) -> Arc<Metrics> {
+        api.metrics.clone()
+    }
+}
+
+impl FromRef<Api> for Arc<OpenApi> {
+    fn from_ref(api: &Api) -> Arc<OpenApi> {
+        api.document.clone()
+    }
+}
+
+impl FromRef<Api> for Readiness {
+    fn from_ref(api: &Api) -> Readiness {
+        api.readiness.clone()
+    }
+}
+
+/// The routes under [`API`], with their description.
+fn api_routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::with_openapi(document())
+        .routes(routes!(jobs::list_jobs, jobs::enqueue_jobs))
+        .routes(routes!(jobs::show_job))
+        .routes(routes!(jobs::cancel_jobs))
+        .routes(routes!(jobs::retry_jobs))
+        .routes(routes!(jobs::delete_jobs))
+        .routes(routes!(jobs::reschedule_jobs))
+        .routes(routes!(jobs::list_history))
+        .routes(routes!(queues::list_queues))
+        .routes(routes!(queues::pause_queue))
+        .routes(routes!(queues::resume_queue))
+        .routes(routes!(kinds::list_kinds))
+        .routes(routes!(kinds::change_kind))
+        .routes(routes!(workers::list_workers))
+        .routes(routes!(workers::quiet_worker))
+        .routes(routes!(workers::drain_worker))
+        .routes(routes!(workers::resume_worker))
+        .routes(routes!(tokens::list_tokens, tokens::create_token))
+        .routes(routes!(tokens::revoke_token))
+        .routes(routes!(audit::list_audit))
+        .routes(routes!(events::watch_events))
+}
+
+/// All routes, with those of the application, to be merged with those of gRPC; and the document that describes them.
+pub(crate) fn router(added: Vec<OpenApiRouter>) -> Result<(Router<Api>, OpenApi), Error> {
+    let (routes, mut document) = api_routes().split_for_parts();
+    let routes = Router::new()
+        .nest(API, routes)
+        .route(DOCUMENT, get(show_document))
+        .route(METRICS, get(probes::metrics))
+        .route(READY, get(probes::ready))
+        .route(HEALTH, get(probes::health));
+    let paths = (API, [DOCUMENT, METRICS, READY, HEALTH].as_slice());
+    let routes = own_routes::add(routes, &mut document, paths, added)?;
+    let routes = routes
+        .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn(measure))
+        .layer(DefaultBodyLimit::max(limits::MESSAGE_BYTES_MAX));
+    Ok((routes, document))
+}
+
+async fn show_document(State(document): State<Arc<OpenApi>>) -> Json<OpenApi> {
+    Json((*document).clone())
+}
+
+async fn wrong_method(request: Request) -> Problem {
+    let (method, path) = (request.method(), request.uri().path());
+    Problem::refused(
+        StatusCode::METHOD_NOT_ALLOWED,
+        format!("`{path}` does not take {method}: see /api/openapi.json"),
+    )
+}
+
+/// Counts and times requests by route and status. A stream of events is counted when it starts.
+async fn measure(path: Option<MatchedPath>, request: Request, next: Next) -> Response {
+    let started_at = Instant::now();
+    let response = next.run(request).await;
+    let route = path.map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());
+    let code = response.status().as_u16().to_string();
+    counter!("pitwheel_http_requests_total", "route" => route.clone(), "code" => code).increment(1);
+    histogram!("pitwheel_http_request_duration_seconds", "route" => route).record(started_at.elapsed());
+    response
+}
+
+/// The answer for a path that has no route.
+pub(crate) async fn not_found(request: Request) -> Response {
+    if is_grpc(request.headers()) {
+        return tonic::Status::unimplemented("no such method").into_http::<axum::body::Body>();
+    }
+    let path = request.uri().path();
+    Problem::not_found(format!("there is no route `{path}`: see /api/openapi.json")).into_response()
+}

@@ -1,0 +1,5 @@
+//! What a node shows of itself: metrics, traces, and events for watchers.
+
+pub(crate) mod metrics;
+pub(crate) mod traces;
+pub(crate) mod watch;

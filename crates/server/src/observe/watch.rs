@@ -1,0 +1,160 @@
+//! Watchers of jobs and queues. One loop of a node reads the database for all of them, and pauses while there are none.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use pitwheel::{Error, Pitwheel};
+use tokio::sync::{Notify, mpsc};
+
+use crate::views::{JobLine, Queue};
+
+/// Time between two reads.
+const EVERY: Duration = Duration::from_millis(500);
+/// Watchers of a node at a time.
+const WATCHERS_MAX: usize = 1000;
+/// Jobs that one watcher may watch. Its channel holds one change of each, and the end.
+pub(crate) const JOBS_MAX: usize = 100;
+
+/// Something that changed.
+#[derive(Debug, Clone)]
+pub(crate) enum Change {
+    Job(JobLine),
+    Queue(Queue),
+    /// No job has this id.
+    NotFound(i64),
+    /// All watched jobs are finished, or do not exist.
+    End,
+}
+
+#[derive(Default)]
+pub(crate) struct Watch {
+    watchers: Mutex<Vec<Watcher>>,
+    added: Notify,
+}
+
+struct Watcher {
+    /// Empty: it watches the queues.
+    jobs: Vec<i64>,
+    changes: mpsc::Sender<Change>,
+    /// What it was sent last, by job id.
+    sent_jobs: HashMap<i64, JobLine>,
+    /// What it was sent last, by name.
+    sent_queues: HashMap<String, Queue>,
+    /// Ids for which it was sent that they do not exist.
+    not_found: HashSet<i64>,
+}
+
+impl Watch {
+    fn watchers(&self) -> MutexGuard<'_, Vec<Watcher>> {
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The changes of these jobs, or of all queues if there are none. The current state comes first. `None`: this node
+    /// has too many watchers.
+    pub(crate) fn open(&self, jobs: Vec<i64>) -> Option<mpsc::Receiver<Change>> {
+        let (changes, receiver) = mpsc::channel(JOBS_MAX + 1);
+        let mut watchers = self.watchers();
+        watchers.retain(|watcher| !watcher.changes.is_closed());
+        if watchers.len() >= WATCHERS_MAX {
+            return None;
+        }
+        watchers.push(Watcher {
+            jobs,
+            changes,
+            sent_jobs: HashMap::new(),
+            sent_queues: HashMap::new(),
+            not_found: HashSet::new(),
+        });
+        self.added.notify_one();
+        Some(receiver)
+    }
+
+    /// The number of watchers.
+    pub(crate) fn len(&self) -> usize {
+        self.watchers().iter().filter(|watcher| !watcher.changes.is_closed()).count()
+    }
+
+    /// Ends the streams of all watchers.
+    pub(crate) fn close(&self) {
+        self.watchers().clear();
+    }
+}
+
+/// Reads what is watched and sends the changes. Never returns; safe to drop at any point.
+pub(crate) async fn run(watch: Arc<Watch>, pitwheel: Pitwheel) {
+    loop {
+        let (jobs, queues) = {
+            let mut watchers = watch.watchers();
+            watchers.retain(|watcher| !watcher.changes.is_closed());
+            let jobs: HashSet<i64> = watchers.iter().flat_map(|watcher| &watcher.jobs).copied().collect();
+            (jobs, watchers.iter().any(|watcher| watcher.jobs.is_empty()))
+        };
+        if jobs.is_empty() && !queues {
+            watch.added.notified().await;
+            continue;
+        }
+        if let Err(error) = read(&watch, &pitwheel, jobs, queues).await {
+            tracing::warn!(%error, "cannot read what is watched, will retry");
+        }
+        tokio::select! {
+            () = tokio::time::sleep(EVERY) => {}
+            () = watch.added.notified() => {}
+        }
+    }
+}
+
+async fn read(watch: &Watch, pitwheel: &Pitwheel, jobs: HashSet<i64>, queues: bool) -> Result<(), Error> {
+    let ids: Vec<i64> = jobs.iter().copied().collect();
+    let lines = if ids.is_empty() { Vec::new() } else { pitwheel.jobs_by_id(&ids).await? };
+    let lines: HashMap<i64, JobLine> = lines.into_iter().map(|job| (job.id, JobLine::from(job))).collect();
+    let queues = if queues { pitwheel.queues().await? } else { Vec::new() };
+    let queues: Vec<Queue> = queues.into_iter().map(Queue::from).collect();
+    for watcher in watch.watchers().iter_mut() {
+        // The jobs of a watcher that was added meanwhile were not read.
+        if watcher.jobs.iter().all(|id| jobs.contains(id)) {
+            watcher.send_changes(&lines, &queues);
+        }
+    }
+    Ok(())
+}
+
+impl Watcher {
+    /// Sends what changed. A change that finds the channel full is sent the next time.
+    fn send_changes(&mut self, lines: &HashMap<i64, JobLine>, queues: &[Queue]) {
+        if self.jobs.is_empty() {
+            return self.send_queues(queues);
+        }
+        for id in &self.jobs {
+            let line = lines.get(id);
+            let is_known = match line {
+                Some(line) => self.sent_jobs.get(id) == Some(line),
+                None => self.not_found.contains(id),
+            };
+            let change = line.map_or(Change::NotFound(*id), |line| Change::Job(line.clone()));
+            if is_known || self.changes.try_send(change).is_err() {
+                continue;
+            }
+            match line {
+                Some(line) => drop(self.sent_jobs.insert(*id, line.clone())),
+                None => drop(self.not_found.insert(*id)),
+            }
+        }
+        let is_over = |id: &i64| {
+            self.not_found.contains(id) || self.sent_jobs.get(id).is_some_and(JobLine::is_finished)
+        };
+        if self.jobs.iter().all(is_over) {
+            let _ = self.changes.try_send(Change::End);
+        }
+    }
+
+    fn send_queues(&mut self, queues: &[Queue]) {
+        for queue in queues {
+            if self.sent_queues.get(&queue.name) != Some(queue)
+                && self.changes.try_send(Change::Queue(queue.clone())).is_ok()
+            {
+                self.sent_queues.insert(queue.name.clone(), queue.clone());
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Errors as callers see them: problem+json (RFC 9457) over HTTP, a status over gRPC.
+
+use axum::http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use tonic::{Code, Status};
+use utoipa::ToSchema;
+
+use crate::error::{statuses, statuses_of};
+
+/// Why a call was refused or failed.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct Problem {
+    /// `urn:pitwheel:error:` and the code.
+    #[serde(rename = "type")]
+    kind: String,
+    /// The error code; `docs/errors.md` has a section for each.
+    #[schema(example = "not_found")]
+    title: &'static str,
+    /// The HTTP status.
+    status: u16,
+    /// What went wrong, and what to do about it.
+    detail: String,
+    #[serde(skip)]
+    #[schema(ignore)]
+    grpc: Code,
+}
+
+impl Problem {
+    fn new(code: &'static str, (http, grpc): (StatusCode, Code), detail: String) -> Problem {
+        let kind = format!("urn:pitwheel:error:{code}");
+        Problem { kind, title: code, status: http.as_u16(), detail, grpc }
+    }
+
+    fn of_code(code: &'static str, detail: impl Into<String>) -> Problem {
+        Problem::new(code, statuses(code), detail.into())
+    }
+
+    /// The request is wrong: code `invalid`, HTTP status 400.
+    pub fn invalid(detail: impl Into<String>) -> Problem {
+        Problem::of_code("invalid", detail)
+    }
+
+    /// There is no such thing: code `not_found`, HTTP status 404.
+    pub fn not_found(detail: impl Into<String>) -> Problem {
+        Problem::of_code("not_found", detail)
+    }
+
+    /// The caller's role does not permit the call: code `forbidden`, HTTP status 403.
+    pub fn forbidden(detail: impl Into<String>) -> Problem {
+        Problem::of_code("forbidden", detail)
+    }
+
+    /// The caller is not known: code `unauthenticated`, HTTP status 401.
+    pub(crate) fn unauthenticated(detail: impl Into<String>) -> Problem {
+        Problem::of_code("unauthenticated", detail)
+    }
+
+    /// A limit of the server is reached: code `busy`, HTTP status 429.
+    pub(crate) fn busy(detail: impl Into<String>) -> Problem {
+        Problem::of_code("busy", detail)
+    }
+
+    /// The HTTP framework refused the request with this status: code `invalid`.
+    pub(crate) fn refused(http: StatusCode, detail: impl Into<String>) -> Problem {
+        Problem::new("invalid", (http, Code::InvalidArgument), detail.into())
+    }
+}
+
+impl From<&pitwheel::Error> for Problem {
+    fn from(error: &pitwheel::Error) -> Problem {
+        Problem::new(error.code(), statuses_of(error), error.to_string())
+    }
+}
+
+impl From<pitwheel::Error> for Problem {
+    fn from(error: pitwheel::Error) -> Problem {
+        Problem::from(&error)
+    }
+}
+
+impl From<Problem> for Status {
+    fn from(problem: Problem) -> Status {
+        Status::new(problem.grpc, problem.detail)
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        if status.is_server_error() {
+            tracing::warn!(code = self.title, error = self.detail, "a call failed");
+        }
+        let mut response = (status, axum::Json(self)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}

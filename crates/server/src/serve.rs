@@ -1,0 +1,267 @@
+//! Building and running a server.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::middleware::from_fn_with_state;
+use pitwheel::Pitwheel;
+use pitwheel_proto::v1;
+use pitwheel_proto::v1::job_service_server::JobServiceServer;
+use pitwheel_proto::v1::worker_service_server::WorkerServiceServer;
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::service::Routes;
+use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
+use utoipa_axum::router::OpenApiRouter;
+
+use crate::auth::middleware::{Authentication, authenticate};
+use crate::auth::tokens::Tokens;
+use crate::dispatch::node::Node;
+use crate::error::Error;
+use crate::grpc::job_service::Jobs;
+use crate::grpc::worker_service::Workers;
+use crate::http::router::{Api, not_found, router};
+use crate::limits;
+use crate::listen::connections::incoming;
+use crate::listen::tls::Tls;
+use crate::observe::metrics::{self, Metrics};
+use crate::observe::traces;
+use crate::observe::watch::{self, Watch};
+use crate::options::Options;
+use crate::readiness::Readiness;
+
+/// A connection whose peer does not answer is closed after this long and half as long again.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+/// How long a server that stops waits for its connections to close: longer than [`KEEPALIVE`] needs to find a dead peer. A
+/// client that connected and never sent anything is not found by it.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(16);
+/// Streams and calls at a time on one connection.
+const CALLS_MAX: u32 = 2000;
+
+/// A server, to be run in a program of its own or beside other work.
+///
+/// A program can add routes of its own. They are served beside the API of Pitwheel, at the paths that they name, and behind
+/// the same tokens. Their operations stand in the same document, `/api/openapi.json`. A handler learns who calls from
+/// [`Caller`](crate::Caller) and returns [`Problem`](crate::Problem) for the errors that Pitwheel has too.
+///
+/// ```no_run
+/// use axum::Json;
+/// use axum::extract::State;
+/// use pitwheel::{NewJob, Pitwheel, Role};
+/// use pitwheel_server::{Caller, ErrorResponses, Problem, Readiness, Server};
+/// use utoipa_axum::router::OpenApiRouter;
+/// use utoipa_axum::routes;
+///
+/// /// Sends an invoice again. Returns the id of the job that does it.
+/// #[utoipa::path(post, path = "/invoices/send", responses((status = 200, body = i64), ErrorResponses))]
+/// async fn send_invoice(State(pitwheel): State<Pitwheel>, caller: Caller) -> Result<Json<i64>, Problem> {
+///     caller.require(Role::Operator)?;
+///     let job = pitwheel.enqueue(NewJob::raw("send_invoice", "{}")).await?;
+///     Ok(Json(job.id))
+/// }
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let pitwheel = Pitwheel::connect("postgres://localhost/app").await?;
+/// let readiness = Readiness::starting();
+/// let server = Server::new(&pitwheel)
+///     .routes(OpenApiRouter::new().routes(routes!(send_invoice)).with_state(pitwheel.clone()))
+///     .readiness(&readiness);
+/// let listener = tokio::net::TcpListener::bind("127.0.0.1:7475").await?;
+/// let running = tokio::spawn(server.run(listener, async {
+///     let _ = tokio::signal::ctrl_c().await;
+/// }));
+/// readiness.accepting().await?;
+/// // Load what the routes need; then load balancers may send traffic.
+/// readiness.set_ready();
+/// running.await??;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a server does nothing until it is run"]
+pub struct Server {
+    pitwheel: Pitwheel,
+    options: Options,
+    routes: Vec<OpenApiRouter>,
+    readiness: Readiness,
+}
+
+impl Server {
+    /// A server for this database, with default options, no routes of its own, and ready as soon as it serves.
+    pub fn new(pitwheel: &Pitwheel) -> Server {
+        Server {
+            pitwheel: pitwheel.clone(),
+            options: Options::default(),
+            routes: Vec::new(),
+            readiness: Readiness::default(),
+        }
+    }
+
+    /// Sets the options.
+    pub fn options(mut self, options: Options) -> Server {
+        self.options = options;
+        self
+    }
+
+    /// Adds routes; may be called several times. The paths must not be those of the server (`/api/v1/...`,
+    /// `/api/openapi.json`, `/metrics`, `/healthz`, `/readyz`) or of other added routes: [`Server::run`] fails otherwise.
+    /// Every route needs authentication. A fallback of the router is not used. The program must use the versions of axum,
+    /// utoipa and utoipa-axum that this crate uses.
+    pub fn routes(mut self, routes: OpenApiRouter) -> Server {
+        self.routes.push(routes);
+        self
+    }
+
+    /// Sets the handle with which the application reports that it is ready. Without one, `/readyz` depends on the
+    /// database only.
+    pub fn readiness(mut self, readiness: &Readiness) -> Server {
+        self.readiness = readiness.clone();
+        self
+    }
+
+    /// Serves until `shutdown` ends. Then streams are ended, jobs that were claimed but not sent are released, and calls
+    /// under way are answered. `shutdown` is first polled when the server accepts connections.
+    ///
+    /// Not safe to cancel: a future that is dropped leaves jobs to the sweep that were claimed and not sent.
+    ///
+    /// # Errors
+    /// When the server cannot start: the schema does not fit this version, the address can be reached from other machines
+    /// and no token exists, a certificate cannot be used, or routes clash.
+    pub async fn run(self, listener: TcpListener, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
+        let Server { pitwheel, options, routes, readiness } = self;
+        let _ended = readiness.end_on_drop();
+        let (http, document) = router(routes)?;
+        let reflection = reflection()?;
+        let tls = options.tls.as_ref().map(Tls::acceptor).transpose()?;
+        pitwheel.check_schema().await?;
+        let authentication = authentication(&pitwheel, &listener, &options).await?;
+        if options.traces {
+            traces::enable();
+        }
+        let node = Node::start(&pitwheel, &options, authentication.tokens.clone())?;
+        let watch = Arc::new(Watch::default());
+        let background = Background::default();
+        background.spawn(watch::run(watch.clone(), pitwheel.clone()));
+        background.spawn(metrics::run_upkeep());
+        let api = Api {
+            metrics: Arc::new(Metrics::new(pitwheel.clone(), node.pool.clone())),
+            node: node.clone(),
+            watch: watch.clone(),
+            readiness: readiness.clone(),
+            document: Arc::new(document),
+            pitwheel,
+        };
+        let grpc = grpc(&api).await.add_service(reflection).into_axum_router();
+        let routes = grpc.reset_fallback().merge(http.with_state(api)).fallback(not_found);
+        let routes = routes.layer(from_fn_with_state(authentication, authenticate));
+        let stopping = Notify::new();
+        let shutdown = async {
+            readiness.set_accepting();
+            shutdown.await;
+            // First the streams, so that workers look for another node; calls under way are still answered.
+            node.stop();
+            watch.close();
+            stopping.notify_one();
+        };
+        let timeout = async {
+            stopping.notified().await;
+            tokio::time::sleep(SHUTDOWN_MAX).await;
+        };
+        let serving = tonic::transport::Server::builder()
+            .accept_http1(true)
+            .http2_keepalive_interval(Some(KEEPALIVE))
+            .http2_keepalive_timeout(Some(KEEPALIVE / 2))
+            .max_concurrent_streams(CALLS_MAX)
+            .add_routes(Routes::from(routes))
+            .serve_with_incoming_shutdown(incoming(listener, tls, &background.tasks), shutdown);
+        tokio::select! {
+            served = serving => served?,
+            () = timeout => tracing::warn!("stopping although clients are still connected"),
+        }
+        node.finish().await;
+        background.end().await;
+        Ok(())
+    }
+}
+
+/// Runs a server without routes of its own: short for [`Server::run`].
+///
+/// # Errors
+/// As [`Server::run`].
+pub async fn run(
+    pitwheel: Pitwheel,
+    listener: TcpListener,
+    options: Options,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), Error> {
+    Server::new(&pitwheel).options(options).run(listener, shutdown).await
+}
+
+/// How callers are authenticated on this listener. An address that other machines can reach needs a token.
+async fn authentication(
+    pitwheel: &Pitwheel,
+    listener: &TcpListener,
+    options: &Options,
+) -> Result<Arc<Authentication>, Error> {
+    let address = listener.local_addr().unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)));
+    let is_open = !address.ip().is_loopback();
+    let tokens = Arc::new(Tokens::new(pitwheel.pool(1)?));
+    if is_open && !tokens.exist().await? {
+        return Err(Error::Open(address));
+    }
+    if is_open && options.tls.is_none() {
+        tracing::warn!(
+            "tokens and payloads travel in the clear: configure TLS, or put a proxy with TLS in front of this server"
+        );
+    }
+    Ok(Arc::new(Authentication { tokens, required: is_open || options.require_tokens }))
+}
+
+/// The gRPC services, with health checks.
+async fn grpc(api: &Api) -> Routes {
+    let (health, health_service) = tonic_health::server::health_reporter();
+    health.set_serving::<WorkerServiceServer<Workers>>().await;
+    health.set_serving::<JobServiceServer<Jobs>>().await;
+    let workers = WorkerServiceServer::new(Workers::new(api.node.clone()));
+    let jobs = JobServiceServer::new(Jobs::new(api.pitwheel.clone()));
+    Routes::new(health_service)
+        .add_service(workers.max_decoding_message_size(limits::MESSAGE_BYTES_MAX))
+        .add_service(jobs.max_decoding_message_size(limits::MESSAGE_BYTES_MAX))
+}
+
+/// The service that describes the gRPC services to tools.
+fn reflection() -> Result<ServerReflectionServer<impl ServerReflection>, Error> {
+    let service = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(v1::DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1();
+    service.map_err(|error| pitwheel::Error::Invalid(error.to_string()).into())
+}
+
+/// Loops that run beside the node. They end with the server, also when it fails.
+#[derive(Default)]
+struct Background {
+    tasks: TaskTracker,
+    end: CancellationToken,
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.end.cancel();
+    }
+}
+
+impl Background {
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(self.end.clone().run_until_cancelled_owned(task));
+    }
+
+    async fn end(&self) {
+        self.end.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
