@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use pitwheel::{Pitwheel, Worker};
+use pitwheel_server::Server;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
@@ -68,7 +69,7 @@ pub(crate) async fn run(role: &str, url: &str) -> Result<()> {
         "serve-process" => {
             let listener = TcpListener::bind("127.0.0.1:0").await?;
             println!("http://{}", listener.local_addr()?);
-            pitwheel_server::run(Pitwheel::connect(url).await?, listener, Default::default(), ended).await?;
+            Server::new(&Pitwheel::connect(url).await?).run(listener, ended).await?;
         }
         "remote-process" => {
             let worker = Worker::remote(url).queue("default", SLOTS);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use pitwheel::NewJob;
 use pitwheel_devdb::Programs;
-use pitwheel_server::Options;
+use pitwheel_server::Server;
 use pitwheel_testkit::TestDb;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::TcpListener;
@@ -136,7 +136,7 @@ async fn serve(db: &TestDb) -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?.to_string();
     let shutdown = std::future::pending();
-    tokio::spawn(pitwheel_server::run(db.pitwheel().clone(), listener, Options::default(), shutdown));
+    tokio::spawn(Server::new(db.pitwheel()).run(listener, shutdown));
     Ok(address)
 }
 

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use pitwheel::Pitwheel;
-use pitwheel_server::{Error, Options};
+use pitwheel_server::{Error, Options, Server};
 use tokio::net::TcpListener;
 
 use crate::exit::CommandError;
@@ -49,7 +49,7 @@ pub(crate) async fn run(
             stop.await;
         }
     };
-    match pitwheel_server::run(pitwheel, listener, options, shutdown).await {
+    match Server::new(&pitwheel).options(options).run(listener, shutdown).await {
         Ok(()) => announced,
         Err(Error::Pitwheel(error)) => Err(error.into()),
         Err(error @ (Error::Open(_) | Error::Tls(_))) => Err(CommandError::usage(error.to_string()).into()),

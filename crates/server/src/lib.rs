@@ -27,4 +27,4 @@ pub use crate::listen::tls::Tls;
 pub use crate::options::Options;
 pub use crate::problem::Problem;
 pub use crate::readiness::{NotServing, Readiness};
-pub use crate::serve::{Server, run};
+pub use crate::serve::Server;

@@ -187,19 +187,6 @@ impl Server {
     }
 }
 
-/// Runs a server without routes of its own: short for [`Server::run`].
-///
-/// # Errors
-/// As [`Server::run`].
-pub async fn run(
-    pitwheel: Pitwheel,
-    listener: TcpListener,
-    options: Options,
-    shutdown: impl Future<Output = ()>,
-) -> Result<(), Error> {
-    Server::new(&pitwheel).options(options).run(listener, shutdown).await
-}
-
 /// How callers are authenticated on this listener. An address that other machines can reach needs a token.
 async fn authentication(
     pitwheel: &Pitwheel,

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use pitwheel::{Context, Role, Worker};
 use pitwheel_proto::v1;
 use pitwheel_proto::v1::job_service_client::JobServiceClient;
-use pitwheel_server::Options;
+use pitwheel_server::{Options, Server};
 use pitwheel_testkit::{Http, TestDb, WAIT_MAX, Work, start_worker, wait_until};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -260,7 +260,7 @@ async fn a_server_reachable_from_other_machines_starts_only_if_a_token_exists() 
     let db = TestDb::new().await?;
     let open = async || TcpListener::bind("0.0.0.0:0").await;
     let never = std::future::pending();
-    let refused = pitwheel_server::run(db.pitwheel().clone(), open().await?, Options::default(), never).await;
+    let refused = Server::new(db.pitwheel()).run(open().await?, never).await;
     assert!(matches!(refused, Err(pitwheel_server::Error::Open(_))));
     let secret = secret(&db, "admin", Role::Admin).await?;
     let node = Node::start_with(db.pitwheel(), Options::default(), "0.0.0.0:0".parse()?).await?;

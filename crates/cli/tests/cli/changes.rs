@@ -61,7 +61,7 @@ fn more_ids_than_fit_in_one_statement_are_all_changed() -> Result {
     args.push("999999");
 
     let deleted = db.run(&args)?.with_code(3)?;
-    deleted.assert_error("job 999999 is not there: no waiting or finished job has this id");
+    deleted.assert_error("job 999999 was not found: no waiting or finished job has this id");
     let outcomes = deleted.json()?;
     assert_eq!((count_outcome(&outcomes, "deleted"), count_outcome(&outcomes, "not_found")), (MANY, 1));
     assert_eq!(outcomes[0]["id"].to_string(), ids.lines().next().unwrap_or_default());
@@ -91,7 +91,7 @@ fn jobs_are_deleted_and_rescheduled_by_id() -> Result {
     let deleted = db.run(&["jobs", "delete", &id])?.with_code(0)?;
     assert_eq!(deleted.err, format!("job {id} is deleted\n"));
     db.run(&["jobs", "show", &id])?.with_code(3)?;
-    db.run(&["jobs", "delete", &id])?.with_code(3)?.assert_error("is not there");
+    db.run(&["jobs", "delete", &id])?.with_code(3)?.assert_error("was not found");
     let missing = db.run(&["jobs", "reschedule", &id])?.with_code(3)?;
     missing.assert_error("no waiting job has this id");
     Ok(())

@@ -230,9 +230,9 @@ fn missing_jobs_are_reported_and_the_others_are_changed() -> Result {
     let cancelled = db.run(&["jobs", "cancel", "999", &id, "-o", "json"])?.with_code(3)?;
     assert_eq!(cancelled.json()?[0]["outcome"], json!("not_found"));
     assert_eq!(cancelled.json()?[1]["outcome"], json!("cancelled"));
-    cancelled.assert_error("job 999 is not there");
-    db.run(&["jobs", "show", "999"])?.with_code(3)?.assert_error("job 999 is not there");
-    db.run(&["jobs", "retry", "999"])?.with_code(3)?.assert_error("job 999 is not there");
+    cancelled.assert_error("job 999 was not found");
+    db.run(&["jobs", "show", "999"])?.with_code(3)?.assert_error("job 999 was not found");
+    db.run(&["jobs", "retry", "999"])?.with_code(3)?.assert_error("job 999 was not found");
     db.run(&["jobs", "cancel", &id])?.with_code(3)?;
     Ok(())
 }

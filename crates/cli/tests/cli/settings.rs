@@ -53,7 +53,7 @@ fn logs_follow_the_same_order_and_are_json_on_every_line() -> Result {
         Ok(Output::of(command.env("PITWHEEL_LOG_FORMAT", variable))?.with_code(3)?.err)
     };
     let text = logged("", &[])?;
-    assert!(text.starts_with("error: job 999 is not there"), "{text}");
+    assert!(text.starts_with("error: job 999 was not found"), "{text}");
     fs::write(db.folder().join("pitwheel.toml"), "log_format = \"json\"\n")?;
     for json in [logged("", &[])?, logged("text", &["--log-format", "json"])?] {
         let line: Value = serde_json::from_str(&json)?;

@@ -7,7 +7,7 @@ use anyhow::Result;
 use pitwheel::Pitwheel;
 use pitwheel_proto::v1::job_service_client::JobServiceClient;
 use pitwheel_proto::v1::worker_service_client::WorkerServiceClient;
-use pitwheel_server::Options;
+use pitwheel_server::{Options, Server};
 use pitwheel_testkit::WAIT_MAX;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -45,7 +45,7 @@ impl Node {
         let shutdown = async {
             let _ = stopped.await;
         };
-        let task = tokio::spawn(pitwheel_server::run(pitwheel.clone(), listener, options, shutdown));
+        let task = tokio::spawn(Server::new(pitwheel).options(options).run(listener, shutdown));
         Ok(Node { address, stop, task })
     }
 
