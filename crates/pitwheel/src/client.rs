@@ -60,9 +60,10 @@ impl Pitwheel {
         Ok(Pitwheel { pool, hints: Arc::default(), actor: options.application.into() })
     }
 
-    /// A new pool for the same database, for loops that must not wait for the connections of this handle.
-    pub fn pool(&self, connections: usize) -> Result<crate::engine::Pool, Error> {
-        self.pool.sibling(connections)
+    /// A pool for the loops of a worker or a server on the same database. A statement on it is given up after `limit`, at
+    /// most 30 seconds.
+    pub fn pool_for_loops(&self, connections: usize, limit: Duration) -> Result<crate::engine::Pool, Error> {
+        self.pool.for_loops(connections, limit)
     }
 
     /// Brings the schema up to this version; safe to call from every node at every start. Returns the names of the
@@ -73,12 +74,12 @@ impl Pitwheel {
 
     /// The version of the schema, and which migrations are pending.
     pub async fn migration_status(&self) -> Result<MigrationStatus, Error> {
-        migrate::status(&*self.pool.get().await?).await
+        migrate::status(&self.pool.get().await?).await
     }
 
     /// Fails if this version cannot work with the schema.
     pub async fn check_schema(&self) -> Result<(), Error> {
-        migrate::check(&*self.pool.get().await?).await
+        migrate::check(&self.pool.get().await?).await
     }
 
     /// Enqueues one job. Once this returns, the job is not lost.
@@ -195,23 +196,23 @@ impl Pitwheel {
 
     /// Stops claims from a queue, or from all queues (`None`), on every node. Running jobs go on.
     pub async fn pause(&self, queue: Option<&str>) -> Result<(), Error> {
-        queues::pause(&*self.pool.get().await?, &self.actor, queue).await
+        queues::pause(&self.pool.get().await?, &self.actor, queue).await
     }
 
     /// Ends a pause of a queue, or of all queues (`None`). False: it was not paused.
     pub async fn resume(&self, queue: Option<&str>) -> Result<bool, Error> {
-        queues::resume(&*self.pool.get().await?, &self.actor, queue).await
+        queues::resume(&self.pool.get().await?, &self.actor, queue).await
     }
 
     /// Quiets, drains or resumes a worker; it learns of it with its next renewal. False: the worker is not running, or is
     /// already draining.
     pub async fn command_worker(&self, worker: i64, command: WorkerCommand) -> Result<bool, Error> {
-        workers::command_worker(&*self.pool.get().await?, &self.actor, worker, command).await
+        workers::command_worker(&self.pool.get().await?, &self.actor, worker, command).await
     }
 
     /// Redacts the payloads, metadata and results of a kind for viewers, or shows them again.
     pub async fn redact(&self, kind: &str, redacted: bool) -> Result<(), Error> {
-        kinds::redact(&*self.pool.get().await?, &self.actor, kind, redacted).await
+        kinds::redact(&self.pool.get().await?, &self.actor, kind, redacted).await
     }
 
     /// Creates a token that is valid until `expires_at`, or until it is revoked. Returns its secret, which is not stored and
@@ -222,43 +223,43 @@ impl Pitwheel {
         role: Role,
         expires_at: Option<SystemTime>,
     ) -> Result<(Token, String), Error> {
-        tokens::create(&*self.pool.get().await?, &self.actor, name, role, expires_at).await
+        tokens::create(&self.pool.get().await?, &self.actor, name, role, expires_at).await
     }
 
     /// Revokes a token: within two seconds servers refuse it and end its streams. False: there is no such token.
     pub async fn revoke_token(&self, name: &str) -> Result<bool, Error> {
-        tokens::revoke(&*self.pool.get().await?, &self.actor, name).await
+        tokens::revoke(&self.pool.get().await?, &self.actor, name).await
     }
 
     /// The tokens that are not revoked, by name.
     pub async fn tokens(&self) -> Result<Vec<Token>, Error> {
-        tokens::tokens(&*self.pool.get().await?).await
+        tokens::tokens(&self.pool.get().await?).await
     }
 
     /// The time by the database's clock, which decides what is due and what has expired.
     pub async fn now(&self) -> Result<SystemTime, Error> {
-        let rows = query(&*self.pool.get().await?, include_str!("../sql/engine/now.sql"), &[]).await?;
+        let rows = query(&self.pool.get().await?, include_str!("../sql/engine/now.sql"), &[]).await?;
         rows.first().map(|row| row.get(0)).ok_or_else(|| Error::Invalid("the clock returned no row".into()))
     }
 
     /// One job, live or finished.
     pub async fn job(&self, id: i64) -> Result<JobDetail, Error> {
-        jobs::job(&*self.pool.get().await?, id).await
+        jobs::job(&self.pool.get().await?, id).await
     }
 
     /// Jobs, newest first, one page at a time.
     pub async fn jobs(&self, filter: &Filter) -> Result<JobPage, Error> {
-        jobs::jobs(&*self.pool.get().await?, filter).await
+        jobs::jobs(&self.pool.get().await?, filter).await
     }
 
     /// The jobs with these ids; ids of jobs that do not exist are left out.
     pub async fn jobs_by_id(&self, ids: &[i64]) -> Result<Vec<JobSummary>, Error> {
-        jobs::jobs_by_id(&*self.pool.get().await?, ids).await
+        jobs::jobs_by_id(&self.pool.get().await?, ids).await
     }
 
     /// Every queue that has live jobs or was paused, and one named `*` while all queues are paused.
     pub async fn queues(&self) -> Result<Vec<QueueSummary>, Error> {
-        queues::queues(&*self.pool.get().await?).await
+        queues::queues(&self.pool.get().await?).await
     }
 
     /// Workers, newest first, one page at a time: ids below `before`, at most `limit` (50 when it is 0). `dead` includes
@@ -269,23 +270,23 @@ impl Pitwheel {
         limit: usize,
         dead: bool,
     ) -> Result<Vec<WorkerSummary>, Error> {
-        workers::workers(&*self.pool.get().await?, before, limit, dead).await
+        workers::workers(&self.pool.get().await?, before, limit, dead).await
     }
 
     /// Kinds that have settings, and those that running workers handle.
     pub async fn kinds(&self) -> Result<Vec<KindSummary>, Error> {
-        kinds::kinds(&*self.pool.get().await?).await
+        kinds::kinds(&self.pool.get().await?).await
     }
 
     /// The audit log, newest first, one page at a time, as in [`Pitwheel::workers`].
     pub async fn audit(&self, before: Option<i64>, limit: usize) -> Result<Vec<AuditEntry>, Error> {
-        audit::audit(&*self.pool.get().await?, before, limit).await
+        audit::audit(&self.pool.get().await?, before, limit).await
     }
 
     /// Drops the history of jobs that finished longer ago than `keep`, whole days at a time, and creates the partitions of
     /// the coming days. Workers and servers do this every hour. Returns how many days were dropped.
     pub async fn prune_history(&self, keep: Duration) -> Result<i32, Error> {
-        maintenance::prune(&*self.pool.get().await?, keep).await
+        maintenance::prune(&self.pool.get().await?, keep).await
     }
 }
 

@@ -148,7 +148,8 @@ async fn in_one_batch_each_written_ending_brings_its_own_followers() -> Result<(
         })
         .collect();
     let settled = settle(&db.client().await?, &batch, &[]).await?;
-    assert_eq!(settled, [Settled::Written, Settled::Lost, Settled::Written, Settled::Written]);
+    let written = settled.into_iter().map(|settled| settled == Some(Settled::Written)).collect::<Vec<_>>();
+    assert_eq!(written, [true, false, true, true]);
     assert_eq!(
         db.count("select sum((payload ->> 'n')::bigint)::bigint from pitwheel.job").await?,
         2 + 2 + 3 + 3 + 3

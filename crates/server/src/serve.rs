@@ -195,7 +195,7 @@ async fn authentication(
 ) -> Result<Arc<Authentication>, Error> {
     let address = listener.local_addr().unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)));
     let is_open = !address.ip().is_loopback();
-    let tokens = Arc::new(Tokens::new(pitwheel.pool(1)?));
+    let tokens = Arc::new(Tokens::new(pitwheel.pool_for_loops(1, Duration::MAX)?));
     if is_open && !tokens.exist().await? {
         return Err(Error::Open(address));
     }

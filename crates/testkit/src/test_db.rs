@@ -97,7 +97,7 @@ impl TestDb {
     pub async fn settle(&self, job: &Claimed, ending: Ending) -> Result<Settled> {
         let settlement = Settlement { claim: job.claim, ending };
         let settled = engine::settle(&self.client, &[settlement], &[]).await?;
-        settled.first().copied().context("no result for the claim")
+        settled.first().copied().flatten().context("no result for the claim, or its row is locked")
     }
 
     /// Lets the lease of the job's holder expire. The next sweep declares that worker dead.

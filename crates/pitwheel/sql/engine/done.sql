@@ -1,6 +1,8 @@
 -- done.sql: the claimed jobs are done and move to the history. Holds that were emptied before are deleted.
--- Finds each row by the ctid it had when it was claimed: one page read instead of an index lookup.
--- Rows not returned: the row has moved since, or that claim no longer holds the job; finish.sql decides.
+-- Finds each row by the ctid it had when it was claimed: one page read instead of an index lookup. The ctids are an array,
+-- because a join could be planned as a scan of job_pkey.
+-- Rows not returned: the row has moved since, or that claim no longer holds the job; finish.sql decides. A row that another
+-- transaction has locked ends the statement after lock_timeout.
 with emptied as (
     delete from pitwheel.hold
     where hold.id = any($4::bigint[])
@@ -8,8 +10,9 @@ with emptied as (
 gone as (
     delete from pitwheel.job
     using unnest($1::bigint[], $2::bigint[], $3::tid[]) as done(id, fence, tid)
-    where job.ctid = done.tid
-      and job.id = done.id
+    where job.ctid = any($3::tid[])
+      and job.ctid = done.tid
+      and job.id + 0 = done.id
       and job.fence = done.fence
       and job.holder is not null
     returning job.id, job.run_at, job.enqueued_at, job.fence, job.attempt, job.max_attempts, job.priority, job.crashes,
@@ -24,4 +27,4 @@ select gone.id, clock_timestamp(), gone.run_at, gone.enqueued_at, gone.fence, go
     gone.priority, gone.crashes, 'done', gone.queue, gone.kind, gone.payload, gone.holder, gone.claimed_at,
     gone.timeout_ms, gone.key, gone.metadata, gone.note, gone.errors
 from gone
-returning id, fence
+returning id, fence, true as written

@@ -1,5 +1,6 @@
 -- finish.sql: the claimed jobs are done, dead or cancelled; their followers are enqueued. With a state a job moves to the
 -- history, without one it leaves no row there. Holds that were emptied before are deleted.
+-- A row that another transaction has locked is not waited for: it is returned with `written` false, and nothing was changed.
 -- Rows not returned: that claim no longer holds the job (swept, claimed again, or settled before), and none of its followers
 -- exist. A follower whose key a live job of its kind has is not added. The sort makes every delete come before the first
 -- insert, so a follower may have the key of the job that it follows. Uses job_pkey and job_key.
@@ -7,16 +8,30 @@ with emptied as (
     delete from pitwheel.hold
     where hold.id = any($6::bigint[])
 ),
+ended as materialized (
+    select ended.id, ended.fence, ended.state, ended.error, ended.result
+    from unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[])
+        as ended(id, fence, state, error, result)
+),
+free as materialized (
+    select job.tid, job.id
+    from ended
+    cross join lateral (
+        select job.ctid as tid, job.id
+        from pitwheel.job
+        where job.id = ended.id
+          and job.fence = ended.fence
+          and job.holder is not null
+        limit 1
+        for update skip locked
+    ) as job
+),
 gone as (
     delete from pitwheel.job
-    using unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[])
-        as ended(id, fence, state, error, result)
-    where job.id = ended.id
-      and job.fence = ended.fence
-      and job.holder is not null
+    where job.ctid = any (array(select free.tid from free))
     returning job.id, job.run_at, job.enqueued_at, job.fence, job.attempt, job.max_attempts, job.priority, job.crashes,
         job.queue, job.kind, job.payload, job.holder, job.claimed_at, job.timeout_ms, job.key, job.metadata, job.note,
-        job.errors, ended.state, ended.error, ended.result
+        job.errors
 ),
 kept as (
     insert into pitwheel.job_history (
@@ -24,11 +39,12 @@ kept as (
         worker, claimed_at, timeout_ms, key, metadata, note, errors, result
     )
     select gone.id, clock_timestamp(), gone.run_at, gone.enqueued_at, gone.fence, gone.attempt, gone.max_attempts,
-        gone.priority, gone.crashes, gone.state, gone.queue, gone.kind, gone.payload, gone.holder, gone.claimed_at,
-        gone.timeout_ms, gone.key, gone.metadata, gone.note, pitwheel.with_error(gone.errors, gone.error),
-        gone.result::json
+        gone.priority, gone.crashes, ended.state, gone.queue, gone.kind, gone.payload, gone.holder, gone.claimed_at,
+        gone.timeout_ms, gone.key, gone.metadata, gone.note, pitwheel.with_error(gone.errors, ended.error),
+        ended.result::json
     from gone
-    where gone.state is not null
+    join ended on ended.id = gone.id and ended.fence = gone.fence
+    where ended.state is not null
 ),
 followers as (
     insert into pitwheel.job (
@@ -50,4 +66,17 @@ followers as (
     order by follower.kind, follower.key, follower.n
     on conflict (kind, key) where key is not null do nothing
 )
-select gone.id, gone.fence from gone
+select gone.id, gone.fence, true as written
+from gone
+union all
+select ended.id, ended.fence, false
+from ended
+cross join lateral (
+    select job.id
+    from pitwheel.job
+    where job.id = ended.id
+      and job.fence = ended.fence
+      and job.holder is not null
+    limit 1
+) as job
+where not exists (select from free where free.id = ended.id)

@@ -1,8 +1,37 @@
--- progress.sql: writes the progress of the claimed jobs. Rows that no longer belong to the claim are not changed.
-update pitwheel.job
-set progress = report.progress, note = report.note
-from unnest($1::bigint[], $2::bigint[], $3::real[], $4::text[]) as report(id, fence, progress, note)
-where job.id = report.id
-  and job.fence = report.fence
-  and job.holder is not null
-returning job.id, job.fence
+-- progress.sql: writes the progress of the claimed jobs. A row that another transaction has locked is skipped: the next report
+-- will be written. Returns the claims that still hold; the other rows were not changed.
+with report as materialized (
+    select report.id, report.fence, report.progress, report.note
+    from unnest($1::bigint[], $2::bigint[], $3::real[], $4::text[]) as report(id, fence, progress, note)
+),
+free as materialized (
+    select job.tid
+    from report
+    cross join lateral (
+        select job.ctid as tid
+        from pitwheel.job
+        where job.id = report.id
+          and job.fence = report.fence
+          and job.holder is not null
+        limit 1
+        for no key update skip locked
+    ) as job
+),
+written as (
+    update pitwheel.job
+    set progress = report.progress, note = report.note
+    from report
+    where job.ctid = any (array(select free.tid from free))
+      and job.id = report.id
+      and job.fence = report.fence
+)
+select report.id, report.fence
+from report
+cross join lateral (
+    select job.id
+    from pitwheel.job
+    where job.id = report.id
+      and job.fence = report.fence
+      and job.holder is not null
+    limit 1
+) as job

@@ -1,7 +1,26 @@
 -- put_back.sql: the claimed jobs wait again, for a delay from now: retried, snoozed, released, or taken from a dead worker.
 -- `uncharged` does not count the attempt, `crashed` counts a crash.
--- Rows not returned: the claim no longer holds the job, or a cancel was requested. The caller finishes them as cancelled, which
--- succeeds only in the second case.
+-- Rows not returned: the claim no longer holds the job, a cancel was requested, or another transaction has locked the row,
+-- which is not waited for. The caller finishes them as cancelled, and finish.sql tells the three apart.
+with back as materialized (
+    select back.id, back.fence, back.delay_ms, back.uncharged, back.crashed, back.error
+    from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bool[], $5::bool[], $6::text[])
+        as back(id, fence, delay_ms, uncharged, crashed, error)
+),
+free as materialized (
+    select job.tid
+    from back
+    cross join lateral (
+        select job.ctid as tid
+        from pitwheel.job
+        where job.id = back.id
+          and job.fence = back.fence
+          and job.holder is not null
+          and job.cancel_requested_at is null
+        limit 1
+        for no key update skip locked
+    ) as job
+)
 update pitwheel.job
 set holder = null,
     claimed_at = null,
@@ -10,10 +29,8 @@ set holder = null,
     attempt = job.attempt - back.uncharged::int,
     crashes = job.crashes + back.crashed::int,
     errors = pitwheel.with_error(job.errors, back.error)
-from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bool[], $5::bool[], $6::text[])
-    as back(id, fence, delay_ms, uncharged, crashed, error)
-where job.id = back.id
+from back
+where job.ctid = any (array(select free.tid from free))
+  and job.id = back.id
   and job.fence = back.fence
-  and job.holder is not null
-  and job.cancel_requested_at is null
-returning job.id, job.fence
+returning job.id, job.fence, true as written

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Row};
 
 use crate::engine::cursor::{Bounds, Cursor, Position, Snapshot};
 use crate::engine::enqueue::unsigned;
 use crate::engine::settle::settle;
 use crate::error::Error;
-use crate::job::claim::{Claim, Claimed, QueueSlots};
+use crate::job::claim::{Claim, Claimed, QueueSlots, Settled};
 use crate::job::ending::Settlement;
 use crate::postgres::{Params, Sql, query};
 
@@ -95,7 +95,7 @@ pub async fn claim_for_workers(
 
 /// Claims one suspect: a job that was running at two crashes. For a worker that runs nothing else.
 pub async fn claim_alone(
-    client: &Client,
+    client: &impl Sql,
     worker: i64,
     queues: &[String],
     kinds: &[String],
@@ -121,7 +121,8 @@ pub async fn release_unknown(client: &impl Sql, worker: i64, known_holds: &[i64]
         id.map(|id| Settlement::release(Claim { id, fence: row.get("fence") }))
     });
     let batch: Vec<Settlement> = held.collect();
-    Ok(settle(client, &batch, &holds).await?.len())
+    let settled = settle(client, &batch, &holds).await?;
+    Ok(settled.iter().filter(|settled| **settled == Some(Settled::Written)).count())
 }
 
 /// What a look back found beside the positions.
@@ -133,7 +134,11 @@ pub struct LookedBack {
 }
 
 /// Looks for due jobs below the bounds, where claims no longer read, and moves the bounds back to them.
-pub async fn look_back(client: &Client, kinds: &[String], cursor: &mut Cursor) -> Result<LookedBack, Error> {
+pub async fn look_back(
+    client: &impl Sql,
+    kinds: &[String],
+    cursor: &mut Cursor,
+) -> Result<LookedBack, Error> {
     let (floors, bounds) = (cursor.floors(), cursor.bounds());
     let rows = query(
         client,

@@ -1,9 +1,9 @@
 //! What a metrics scrape reads from the database.
 
-use tokio_postgres::{Client, Row};
+use tokio_postgres::Row;
 
 use crate::error::Error;
-use crate::postgres::query;
+use crate::postgres::{Sql, query};
 
 /// The number of running workers of one transport and state.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub struct WorkerCount {
 }
 
 /// Counts the running workers.
-pub async fn worker_counts(client: &Client) -> Result<Vec<WorkerCount>, Error> {
+pub async fn worker_counts(client: &impl Sql) -> Result<Vec<WorkerCount>, Error> {
     let rows = query(client, include_str!("../../sql/engine/worker_counts.sql"), &[]).await?;
     let worker_counts = |row: &Row| WorkerCount {
         transport: row.get("transport"),
@@ -45,7 +45,7 @@ pub struct InFlight {
 }
 
 /// Counts the running jobs, by queue.
-pub async fn in_flight(client: &Client) -> Result<Vec<InFlight>, Error> {
+pub async fn in_flight(client: &impl Sql) -> Result<Vec<InFlight>, Error> {
     let rows = query(client, include_str!("../../sql/engine/in_flight.sql"), &[]).await?;
     let running = |row: &Row| InFlight {
         queue: row.get("queue"),

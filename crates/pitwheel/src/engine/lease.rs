@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use crate::engine::enqueue::{millis, unsigned};
@@ -31,7 +30,7 @@ pub struct Registration {
 }
 
 /// Registers a worker. Returns its id, which is the holder of what it claims.
-pub async fn register(client: &Client, worker: &Registration) -> Result<i64, Error> {
+pub async fn register(client: &impl Sql, worker: &Registration) -> Result<i64, Error> {
     let slots = i32::try_from(worker.slots).unwrap_or(i32::MAX);
     let params: Params = &[
         (&worker.name, Type::TEXT),
@@ -42,7 +41,7 @@ pub async fn register(client: &Client, worker: &Registration) -> Result<i64, Err
         (&slots, Type::INT4),
         (&worker.token, Type::INT8),
     ];
-    let row = client.query_typed(include_str!("../../sql/engine/register.sql"), params).await?;
+    let row = query(client, include_str!("../../sql/engine/register.sql"), params).await?;
     Ok(row[0].get(0))
 }
 
@@ -58,7 +57,7 @@ pub enum Renewed {
 }
 
 /// Renews a lease.
-pub async fn renew(client: &Client, worker: i64) -> Result<Renewed, Error> {
+pub async fn renew(client: &impl Sql, worker: i64) -> Result<Renewed, Error> {
     let rows = query(client, include_str!("../../sql/engine/renew.sql"), &[(&worker, Type::INT8)]).await?;
     Ok(match rows.first().map(|row| row.get(0)) {
         None => Renewed::Dead,
@@ -68,20 +67,20 @@ pub async fn renew(client: &Client, worker: i64) -> Result<Renewed, Error> {
 }
 
 /// Signs a worker off.
-pub async fn retire(client: &Client, worker: i64) -> Result<(), Error> {
-    client.execute_typed(include_str!("../../sql/engine/retire.sql"), &[(&worker, Type::INT8)]).await?;
+pub async fn retire(client: &impl Sql, worker: i64) -> Result<(), Error> {
+    query(client, include_str!("../../sql/engine/retire.sql"), &[(&worker, Type::INT8)]).await?;
     Ok(())
 }
 
 /// The running jobs of these workers whose cancel was requested, each with its worker.
-pub async fn cancel_requests(client: &Client, workers: &[i64]) -> Result<Vec<(i64, Claim)>, Error> {
+pub async fn cancel_requests(client: &impl Sql, workers: &[i64]) -> Result<Vec<(i64, Claim)>, Error> {
     let params: Params = &[(&workers, Type::INT8_ARRAY)];
     let rows = query(client, include_str!("../../sql/engine/cancel_requests.sql"), params).await?;
     Ok(rows.iter().map(|row| (row.get(0), Claim { id: row.get(1), fence: row.get(2) })).collect())
 }
 
 /// Writes progress. Returns the claims that still hold.
-pub async fn progress(client: &Client, reports: &[(Claim, f32, String)]) -> Result<Vec<Claim>, Error> {
+pub async fn progress(client: &impl Sql, reports: &[(Claim, f32, String)]) -> Result<Vec<Claim>, Error> {
     let ids: Vec<i64> = reports.iter().map(|(claim, ..)| claim.id).collect();
     let fences: Vec<i64> = reports.iter().map(|(claim, ..)| claim.fence).collect();
     let fractions: Vec<f32> = reports.iter().map(|(_, fraction, _)| *fraction).collect();

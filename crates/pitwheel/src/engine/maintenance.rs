@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 use tokio_util::sync::CancellationToken;
 
@@ -10,7 +9,7 @@ use crate::engine::retry::RetryDelay;
 use crate::engine::sweep::sweep;
 use crate::error::Error;
 use crate::metrics;
-use crate::postgres::{Pool, query};
+use crate::postgres::{Pool, Sql, query};
 
 /// Renewals per lease: five may fail before the sixth is too late.
 pub const RENEWALS: u32 = 6;
@@ -22,9 +21,15 @@ const GAP_PART: u32 = 4;
 const PRUNE_EVERY: Duration = Duration::from_secs(3600);
 const PRUNE_AGAIN: Duration = Duration::from_secs(60);
 
-/// Sweeps and prunes until `stop`. `name` is for logs.
+/// How long a statement for a lease may take before it is given up: near the time until the next renewal is due, and never so
+/// short that an ordinary delay exceeds it.
+pub fn lease_limit(lease: Duration) -> Duration {
+    (lease / RENEWALS).max(Duration::from_millis(500)).min(lease / 2)
+}
+
+/// Sweeps, through a pool for leases, and prunes, until `stop`. `name` is for logs.
 pub async fn maintain(
-    pool: &Pool,
+    (pool, lease_pool): (&Pool, &Pool),
     name: &str,
     lease: Duration,
     keep_history: Duration,
@@ -34,11 +39,12 @@ pub async fn maintain(
     let mut retry_delay = RetryDelay::default();
     let mut next_prune = Instant::now();
     while !stop.is_cancelled() {
-        let mut done = pool.run(async |client| sweep(&client, tick, gap_max).await).await.map(|swept| {
-            if !swept.dead.is_empty() || swept.released + swept.buried > 0 || swept.leases_extended {
-                tracing::info!(worker = name, ?swept, "swept");
-            }
-        });
+        let mut done =
+            lease_pool.run(async |client| sweep(&client, tick, gap_max).await).await.map(|swept| {
+                if !swept.dead.is_empty() || swept.released + swept.buried > 0 || swept.leases_extended {
+                    tracing::info!(worker = name, ?swept, "swept");
+                }
+            });
         if done.is_ok() && Instant::now() >= next_prune {
             done = pool.run(async |client| prune(&client, keep_history).await).await.map(drop);
             next_prune = Instant::now() + if done.is_ok() { PRUNE_EVERY } else { PRUNE_AGAIN };
@@ -61,12 +67,12 @@ pub async fn maintain(
 
 /// Drops the history and the audit log that are too old, and creates the history's partitions of the coming week. Returns
 /// how many days of history were dropped.
-pub(crate) async fn prune(client: &Client, keep: Duration) -> Result<i32, Error> {
+pub(crate) async fn prune(client: &impl Sql, keep: Duration) -> Result<i32, Error> {
     let begun = Instant::now();
     let seconds = keep.as_secs_f64();
     let sql = include_str!("../../sql/engine/prune_history.sql");
     let rows = query(client, sql, &[(&seconds, Type::FLOAT8)]).await?;
-    client.execute_typed(include_str!("../../sql/engine/prune_audit.sql"), &[]).await?;
+    query(client, include_str!("../../sql/engine/prune_audit.sql"), &[]).await?;
     metrics::maintained("prune", begun.elapsed());
     Ok(rows.first().map_or(0, |row| row.get(0)))
 }

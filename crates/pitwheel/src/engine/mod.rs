@@ -32,9 +32,9 @@ pub use self::lease::{
     AttemptInfo, HeartbeatReply, Hold, Registration, Renewed, alive_workers, attempts, cancel_requests,
     claims_of_token, heartbeat, held, progress, register, renew, retire, workers_of_token,
 };
-pub use self::maintenance::{RENEWALS, maintain};
+pub use self::maintenance::{RENEWALS, lease_limit, maintain};
 pub use self::retry::RetryDelay;
-pub use self::settle::{settle, written_followers};
+pub use self::settle::{Unlocked, settle, written_followers};
 pub use self::sweep::{Swept, settle_abandoned, sweep};
 pub use self::token::{TokenHash, hash, token_hashes};
 pub use crate::job::claim::{Claimed, QueueSlots};

@@ -13,16 +13,24 @@ const COMPLETE: &str = include_str!("../../sql/engine/complete.sql");
 const DONE: &str = include_str!("../../sql/engine/done.sql");
 pub(crate) const FINISH: &str = include_str!("../../sql/engine/finish.sql");
 const PUT_BACK: &str = include_str!("../../sql/engine/put_back.sql");
+pub(crate) const LOCK_CLAIM: &str = include_str!("../../sql/engine/lock_claim.sql");
 const DROP_HOLDS: &str = include_str!("../../sql/engine/drop_holds.sql");
+
+/// The SQLSTATE of a statement that met a locked row.
+const LOCK_NOT_AVAILABLE: &str = "55P03";
+
+/// The result of a settle; `None`: another transaction has locked the row. It is not waited for, so nothing was written, and the
+/// caller must come back to it.
+pub type Unlocked = Option<Settled>;
 
 /// Writes a batch of endings, and deletes the given empty holds. Returns one result for each ending, in order.
 ///
 /// Safe to repeat after an error: what was written the first time is then `Lost`.
-pub async fn settle(client: &impl Sql, batch: &[Settlement], holds: &[i64]) -> Result<Vec<Settled>, Error> {
+pub async fn settle(client: &impl Sql, batch: &[Settlement], holds: &[i64]) -> Result<Vec<Unlocked>, Error> {
     // Sorted by id: batches that lock rows in one order cannot deadlock.
     let mut order: Vec<usize> = (0..batch.len()).collect();
     order.sort_unstable_by_key(|&at| batch[at].claim.id);
-    let mut written = vec![Settled::Lost; batch.len()];
+    let mut written = vec![Some(Settled::Lost); batch.len()];
     let mut holds = holds;
     let (mut done, mut forgotten, mut finished, mut back) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for at in order {
@@ -39,15 +47,21 @@ pub async fn settle(client: &impl Sql, batch: &[Settlement], holds: &[i64]) -> R
     }
     for (statement, which) in [(DONE, done), (COMPLETE, forgotten)] {
         if !which.is_empty() {
-            complete(client, statement, batch, &which, std::mem::take(&mut holds), &mut written).await?;
+            let completed = complete(client, statement, batch, &which, holds, &mut written).await;
+            match completed {
+                Ok(()) => holds = &[],
+                // One of the rows is locked: finish.sql skips that one.
+                Err(Error::Database(error)) if error.refused_with(LOCK_NOT_AVAILABLE) => {}
+                Err(error) => return Err(error),
+            }
         }
-        // The row has moved since the claim (progress, or a cancel request), or the claim is lost.
-        finished.extend(which.iter().filter(|&&at| written[at] == Settled::Lost));
+        // The row has moved since the claim (progress, or a cancel request), it is locked, or the claim is lost.
+        finished.extend(which.iter().filter(|&&at| written[at] != Some(Settled::Written)));
     }
     if !back.is_empty() {
         put_back(client, batch, &back, &mut written).await?;
-        // A cancel was requested, or the claim is lost.
-        finished.extend(back.iter().filter(|&&at| written[at] == Settled::Lost));
+        // A cancel was requested, the row is locked, or the claim is lost.
+        finished.extend(back.iter().filter(|&&at| written[at] != Some(Settled::Written)));
     }
     if !finished.is_empty() {
         finished.sort_unstable_by_key(|&at| batch[at].claim.id);
@@ -62,9 +76,9 @@ pub async fn settle(client: &impl Sql, batch: &[Settlement], holds: &[i64]) -> R
 /// The followers that exist now, because the endings that they follow from were written.
 pub fn written_followers<'a>(
     batch: &'a [Settlement],
-    settled: &'a [Settled],
+    settled: &'a [Unlocked],
 ) -> impl Iterator<Item = &'a NewJob> {
-    let written = batch.iter().zip(settled).filter(|(_, settled)| **settled == Settled::Written);
+    let written = batch.iter().zip(settled).filter(|(_, settled)| **settled == Some(Settled::Written));
     written.flat_map(|(settlement, _)| settlement.ending.then())
 }
 
@@ -75,7 +89,7 @@ async fn complete(
     batch: &[Settlement],
     which: &[usize],
     emptied: &[i64],
-    written: &mut [Settled],
+    written: &mut [Unlocked],
 ) -> Result<(), Error> {
     let (ids, fences) = claims(batch, which);
     let ctids: Vec<Option<Ctid>> = which
@@ -166,7 +180,7 @@ async fn finish(
     batch: &[Settlement],
     which: &[usize],
     emptied: &[i64],
-    written: &mut [Settled],
+    written: &mut [Unlocked],
 ) -> Result<(), Error> {
     let mut columns = Finish { emptied, ..Finish::default() };
     which.iter().for_each(|&at| columns.push(batch[at].claim, &batch[at].ending));
@@ -178,7 +192,7 @@ async fn put_back(
     client: &impl Sql,
     batch: &[Settlement],
     which: &[usize],
-    written: &mut [Settled],
+    written: &mut [Unlocked],
 ) -> Result<(), Error> {
     let (ids, fences) = claims(batch, which);
     let mut delays = Vec::with_capacity(which.len());
@@ -213,15 +227,15 @@ fn claims(batch: &[Settlement], which: &[usize]) -> (Vec<i64>, Vec<i64>) {
     which.iter().map(|&at| (batch[at].claim.id, batch[at].claim.fence)).unzip()
 }
 
-/// Marks the claims that the statement returned as written. `which` is sorted by id, so each is found by bisection. The fence
+/// Marks the claims that the statement returned as written, or as locked. `which` is sorted by id, so each is found by bisection. The fence
 /// tells claims of one job apart: a late holder's ending may be in one batch with that of the next holder.
-fn mark(rows: &[tokio_postgres::Row], batch: &[Settlement], which: &[usize], written: &mut [Settled]) {
+fn mark(rows: &[tokio_postgres::Row], batch: &[Settlement], which: &[usize], written: &mut [Unlocked]) {
     for row in rows {
         let claim = Claim { id: row.get(0), fence: row.get(1) };
         let first = which.partition_point(|&at| batch[at].claim.id < claim.id);
         let same_job = which[first..].iter().take_while(|&&at| batch[at].claim.id == claim.id);
         if let Some(&at) = same_job.into_iter().find(|&&at| batch[at].claim == claim) {
-            written[at] = Settled::Written;
+            written[at] = row.get::<_, bool>(2).then_some(Settled::Written);
         }
     }
 }

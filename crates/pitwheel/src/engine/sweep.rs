@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use crate::engine::enqueue::{millis, unsigned};
@@ -11,7 +10,7 @@ use crate::error::Error;
 use crate::job::claim::{Claim, Settled};
 use crate::job::ending::{Ending, Settlement, after_crash};
 use crate::metrics;
-use crate::postgres::{Params, query};
+use crate::postgres::{Params, Sql, query};
 
 /// Holds per sweep, with up to 500 jobs each, so that one sweep stays short.
 const HOLDS_MAX: i64 = 20;
@@ -33,7 +32,7 @@ pub struct Swept {
 ///
 /// Does nothing if the last sweep of any node is less than `tick` ago. After a gap longer than `gap_max` it extends the leases
 /// instead: workers could not renew either.
-pub async fn sweep(client: &Client, tick: Duration, gap_max: Duration) -> Result<Swept, Error> {
+pub async fn sweep(client: &impl Sql, tick: Duration, gap_max: Duration) -> Result<Swept, Error> {
     let begun = Instant::now();
     let params: Params = &[(&millis(tick), Type::INT8), (&millis(gap_max), Type::INT8)];
     let rows = query(client, include_str!("../../sql/engine/sweep.sql"), params).await?;
@@ -50,7 +49,7 @@ pub async fn sweep(client: &Client, tick: Duration, gap_max: Duration) -> Result
 
 /// Settles the jobs that dead workers still hold; returns how many were released and how many buried. Fenced like any other
 /// settle, so two sweeps, or a sweep and a worker that comes back, cannot both write.
-pub async fn settle_abandoned(client: &Client) -> Result<(usize, usize), Error> {
+pub async fn settle_abandoned(client: &impl Sql) -> Result<(usize, usize), Error> {
     let rows =
         query(client, include_str!("../../sql/engine/abandoned_jobs.sql"), &[(&HOLDS_MAX, Type::INT8)])
             .await?;
@@ -69,10 +68,8 @@ pub async fn settle_abandoned(client: &Client) -> Result<(usize, usize), Error> 
     });
     let batch: Vec<Settlement> = held.collect();
     let settled = settle(client, &batch, &[]).await?;
-    client
-        .execute_typed(include_str!("../../sql/engine/drop_holds.sql"), &[(&holds, Type::INT8_ARRAY)])
-        .await?;
-    let written = batch.iter().zip(settled).filter(|(_, settled)| *settled == Settled::Written);
+    query(client, include_str!("../../sql/engine/drop_holds.sql"), &[(&holds, Type::INT8_ARRAY)]).await?;
+    let written = batch.iter().zip(settled).filter(|(_, settled)| *settled == Some(Settled::Written));
     let (buried, released): (Vec<_>, Vec<_>) =
         written.partition(|(settlement, _)| matches!(settlement.ending, Ending::Dead { .. }));
     Ok((released.len(), buried.len()))

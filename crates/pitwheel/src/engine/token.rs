@@ -3,10 +3,9 @@
 use std::str::FromStr;
 
 use ring::digest::{SHA256, digest};
-use tokio_postgres::Client;
 
 use crate::error::Error;
-use crate::postgres::query;
+use crate::postgres::{Sql, query};
 
 /// What a token permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -64,7 +63,7 @@ pub struct TokenHash {
 }
 
 /// The valid tokens.
-pub async fn token_hashes(client: &Client) -> Result<Vec<TokenHash>, Error> {
+pub async fn token_hashes(client: &impl Sql) -> Result<Vec<TokenHash>, Error> {
     let rows = query(client, include_str!("../../sql/engine/token_hashes.sql"), &[]).await?;
     let read = rows.iter().map(|row| {
         let role = row.get::<_, &str>("role").parse()?;

@@ -2,12 +2,12 @@
 
 use std::time::SystemTime;
 
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Row};
 
 use crate::error::Error;
 use crate::operate::page::page;
-use crate::postgres::{Params, query};
+use crate::postgres::{Params, Sql, query};
 
 /// A change in the audit log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct AuditEntry {
 }
 
 pub(crate) async fn audit(
-    client: &Client,
+    client: &impl Sql,
     before: Option<i64>,
     limit: usize,
 ) -> Result<Vec<AuditEntry>, Error> {

@@ -3,11 +3,10 @@
 use std::collections::HashMap;
 use std::time::SystemTime;
 
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use crate::error::Error;
-use crate::postgres::{Params, query};
+use crate::postgres::{Params, Sql, query};
 
 /// Jobs per change: it is one short statement and one line of the audit log.
 const CHANGE_MAX: usize = 1000;
@@ -69,7 +68,7 @@ impl Change {
 
 /// Changes jobs in one statement.
 pub(crate) async fn change(
-    client: &Client,
+    client: &impl Sql,
     actor: &str,
     ids: &[i64],
     change: Change,
@@ -92,7 +91,7 @@ pub(crate) async fn change(
     Ok(report)
 }
 
-async fn cancel(client: &Client, actor: &str, ids: &[i64], report: &mut ChangeReport) -> Result<(), Error> {
+async fn cancel(client: &impl Sql, actor: &str, ids: &[i64], report: &mut ChangeReport) -> Result<(), Error> {
     let params: Params = &[(&ids, Type::INT8_ARRAY), (&actor, Type::TEXT)];
     for row in query(client, include_str!("../../sql/operate/cancel.sql"), params).await? {
         report.jobs.insert(row.get(0), if row.get(1) { Changed::Requested } else { Changed::Done });
@@ -101,7 +100,7 @@ async fn cancel(client: &Client, actor: &str, ids: &[i64], report: &mut ChangeRe
 }
 
 /// On a key conflict, bisects the batch to find the job whose key is taken.
-async fn retry(client: &Client, actor: &str, ids: &[i64], report: &mut ChangeReport) -> Result<(), Error> {
+async fn retry(client: &impl Sql, actor: &str, ids: &[i64], report: &mut ChangeReport) -> Result<(), Error> {
     let params: Params = &[(&ids, Type::INT8_ARRAY), (&actor, Type::TEXT)];
     match query(client, include_str!("../../sql/operate/retry.sql"), params).await {
         Ok(rows) => {
@@ -125,7 +124,7 @@ async fn retry(client: &Client, actor: &str, ids: &[i64], report: &mut ChangeRep
     Ok(())
 }
 
-async fn delete(client: &Client, actor: &str, ids: &[i64], report: &mut ChangeReport) -> Result<(), Error> {
+async fn delete(client: &impl Sql, actor: &str, ids: &[i64], report: &mut ChangeReport) -> Result<(), Error> {
     let params: Params = &[(&ids, Type::INT8_ARRAY), (&actor, Type::TEXT)];
     let rows = query(client, include_str!("../../sql/operate/delete.sql"), params).await?;
     report.jobs.extend(rows.iter().map(|row| (row.get(0), Changed::Done)));
@@ -133,7 +132,7 @@ async fn delete(client: &Client, actor: &str, ids: &[i64], report: &mut ChangeRe
 }
 
 async fn reschedule(
-    client: &Client,
+    client: &impl Sql,
     actor: &str,
     ids: &[i64],
     at: Option<SystemTime>,

@@ -3,14 +3,14 @@
 use std::time::SystemTime;
 
 use serde_json::Value;
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Row};
 
 use crate::error::Error;
 use crate::job::new_job::{check_key, check_name};
 use crate::job::state::State;
 use crate::operate::page::page;
-use crate::postgres::{Params, query};
+use crate::postgres::{Params, Sql, query};
 
 /// A page with a filter scans at most this many rows, then returns a cursor.
 const WINDOW: i64 = 10_000;
@@ -126,7 +126,7 @@ pub struct JobDetail {
     pub redacted: bool,
 }
 
-pub(crate) async fn jobs(client: &Client, filter: &Filter) -> Result<JobPage, Error> {
+pub(crate) async fn jobs(client: &impl Sql, filter: &Filter) -> Result<JobPage, Error> {
     filter.check()?;
     let (before, limit) = page(filter.before, filter.limit)?;
     let state = filter.state.map(State::as_str);
@@ -151,13 +151,13 @@ pub(crate) async fn jobs(client: &Client, filter: &Filter) -> Result<JobPage, Er
     Ok(JobPage { jobs, next: last.or(floor) })
 }
 
-pub(crate) async fn jobs_by_id(client: &Client, ids: &[i64]) -> Result<Vec<JobSummary>, Error> {
+pub(crate) async fn jobs_by_id(client: &impl Sql, ids: &[i64]) -> Result<Vec<JobSummary>, Error> {
     let rows =
         query(client, include_str!("../../sql/operate/jobs_by_id.sql"), &[(&ids, Type::INT8_ARRAY)]).await?;
     rows.iter().map(summary).collect()
 }
 
-pub(crate) async fn job(client: &Client, id: i64) -> Result<JobDetail, Error> {
+pub(crate) async fn job(client: &impl Sql, id: i64) -> Result<JobDetail, Error> {
     let rows = query(client, include_str!("../../sql/operate/job.sql"), &[(&id, Type::INT8)]).await?;
     let row = rows.first().ok_or(Error::NotFound(id, "no job had this id, or its history was pruned"))?;
     Ok(JobDetail {

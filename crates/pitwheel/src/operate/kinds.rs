@@ -1,11 +1,11 @@
 //! Kinds: lists, and which of them are redacted.
 
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Row};
 
 use crate::error::Error;
 use crate::job::new_job::check_name;
-use crate::postgres::{Params, query};
+use crate::postgres::{Params, Sql, query};
 
 /// A kind that has settings, or that running workers handle.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct KindSummary {
     pub workers: i64,
 }
 
-pub(crate) async fn kinds(client: &Client) -> Result<Vec<KindSummary>, Error> {
+pub(crate) async fn kinds(client: &impl Sql) -> Result<Vec<KindSummary>, Error> {
     let rows = query(client, include_str!("../../sql/operate/kinds.sql"), &[]).await?;
     let kind = |row: &Row| KindSummary {
         name: row.get("name"),
@@ -28,9 +28,9 @@ pub(crate) async fn kinds(client: &Client) -> Result<Vec<KindSummary>, Error> {
     Ok(rows.iter().map(kind).collect())
 }
 
-pub(crate) async fn redact(client: &Client, actor: &str, kind: &str, redacted: bool) -> Result<(), Error> {
+pub(crate) async fn redact(client: &impl Sql, actor: &str, kind: &str, redacted: bool) -> Result<(), Error> {
     check_name("kind", kind)?;
     let params: Params = &[(&kind, Type::TEXT), (&redacted, Type::BOOL), (&actor, Type::TEXT)];
-    client.execute_typed(include_str!("../../sql/operate/redact.sql"), params).await?;
+    query(client, include_str!("../../sql/operate/redact.sql"), params).await?;
     Ok(())
 }

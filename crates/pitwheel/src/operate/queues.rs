@@ -2,12 +2,12 @@
 
 use std::time::SystemTime;
 
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Row};
 
 use crate::error::Error;
 use crate::job::new_job::check_name;
-use crate::postgres::{Params, query};
+use crate::postgres::{Params, Sql, query};
 
 /// The counts of all queues together stop here: beyond it, an exact number is not worth its cost.
 const COUNT_MAX: i64 = 10_000;
@@ -31,7 +31,7 @@ pub struct QueueSummary {
     pub oldest_due_at: Option<SystemTime>,
 }
 
-pub(crate) async fn queues(client: &Client) -> Result<Vec<QueueSummary>, Error> {
+pub(crate) async fn queues(client: &impl Sql) -> Result<Vec<QueueSummary>, Error> {
     let rows =
         query(client, include_str!("../../sql/operate/queues.sql"), &[(&COUNT_MAX, Type::INT8)]).await?;
     let queue = |row: &Row| {
@@ -54,14 +54,14 @@ pub(crate) async fn queues(client: &Client) -> Result<Vec<QueueSummary>, Error> 
 /// The row that holds the pause of all queues.
 const EVERY_QUEUE: &str = "*";
 
-pub(crate) async fn pause(client: &Client, actor: &str, queue: Option<&str>) -> Result<(), Error> {
+pub(crate) async fn pause(client: &impl Sql, actor: &str, queue: Option<&str>) -> Result<(), Error> {
     let params: Params = &[(&row_name(queue)?, Type::TEXT), (&actor, Type::TEXT)];
-    client.execute_typed(include_str!("../../sql/operate/pause.sql"), params).await?;
+    query(client, include_str!("../../sql/operate/pause.sql"), params).await?;
     Ok(())
 }
 
 /// Returns whether it was paused.
-pub(crate) async fn resume(client: &Client, actor: &str, queue: Option<&str>) -> Result<bool, Error> {
+pub(crate) async fn resume(client: &impl Sql, actor: &str, queue: Option<&str>) -> Result<bool, Error> {
     let params: Params = &[(&row_name(queue)?, Type::TEXT), (&actor, Type::TEXT)];
     let rows = query(client, include_str!("../../sql/operate/resume.sql"), params).await?;
     Ok(!rows.is_empty())

@@ -3,13 +3,13 @@
 use std::time::SystemTime;
 
 use ring::rand::{SecureRandom, SystemRandom};
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Row};
 
 use crate::engine::token::{Role, hash};
 use crate::error::Error;
 use crate::job::new_job::check_name;
-use crate::postgres::{Params, query};
+use crate::postgres::{Params, Sql, query};
 
 /// The random bytes of a secret: too many to guess, so a plain hash of it is safe to store.
 const SECRET_BYTES: usize = 32;
@@ -35,7 +35,7 @@ pub struct Token {
 
 /// Creates a token. Returns its secret, which is not stored.
 pub(crate) async fn create(
-    client: &Client,
+    client: &impl Sql,
     actor: &str,
     name: &str,
     role: Role,
@@ -65,14 +65,14 @@ pub(crate) async fn create(
 }
 
 /// Returns whether there was such a token.
-pub(crate) async fn revoke(client: &Client, actor: &str, name: &str) -> Result<bool, Error> {
+pub(crate) async fn revoke(client: &impl Sql, actor: &str, name: &str) -> Result<bool, Error> {
     check_name("token", name)?;
     let params: Params = &[(&name, Type::TEXT), (&actor, Type::TEXT)];
     let rows = query(client, include_str!("../../sql/operate/revoke_token.sql"), params).await?;
     Ok(!rows.is_empty())
 }
 
-pub(crate) async fn tokens(client: &Client) -> Result<Vec<Token>, Error> {
+pub(crate) async fn tokens(client: &impl Sql) -> Result<Vec<Token>, Error> {
     let rows = query(client, include_str!("../../sql/operate/tokens.sql"), &[]).await?;
     rows.iter().map(token).collect()
 }

@@ -2,12 +2,12 @@
 
 use std::time::SystemTime;
 
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Row};
 
 use crate::error::Error;
 use crate::operate::page::page;
-use crate::postgres::{Params, query};
+use crate::postgres::{Params, Sql, query};
 
 /// A worker: a process that is connected to Postgres, or a gRPC stream of a remote one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl WorkerSummary {
 }
 
 pub(crate) async fn workers(
-    client: &Client,
+    client: &impl Sql,
     before: Option<i64>,
     limit: usize,
     dead: bool,
@@ -99,7 +99,7 @@ impl WorkerCommand {
 
 /// Returns whether such a worker is running and not draining.
 pub(crate) async fn command_worker(
-    client: &Client,
+    client: &impl Sql,
     actor: &str,
     worker: i64,
     command: WorkerCommand,

@@ -1,10 +1,9 @@
 //! The schema: forward only, safe when many nodes start at once.
 
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::pool::Pool;
-use super::session::query;
+use super::session::{Sql, query};
 use crate::error::Error;
 
 /// A migration.
@@ -26,6 +25,7 @@ pub const MIGRATIONS: &[Migration] = &[
 
 /// Lets one node migrate at a time.
 pub const MIGRATION_LOCK: &str = include_str!("../../sql/postgres/migration_lock.sql");
+const MIGRATION_SETTINGS: &str = include_str!("../../sql/postgres/migration_settings.sql");
 const MIGRATION_TABLE: &str = include_str!("../../sql/postgres/migration_table.sql");
 const RECORD_MIGRATION: &str = include_str!("../../sql/postgres/record_migration.sql");
 const HAS_MIGRATIONS: &str = include_str!("../../sql/postgres/has_migrations.sql");
@@ -46,6 +46,7 @@ pub struct MigrationStatus {
 pub(crate) async fn migrate(pool: &Pool) -> Result<Vec<&'static str>, Error> {
     let mut client = pool.get().await?;
     let transaction = client.transaction().await?;
+    transaction.batch_execute(MIGRATION_SETTINGS).await?;
     transaction.batch_execute(MIGRATION_LOCK).await?;
     transaction.batch_execute(MIGRATION_TABLE).await?;
     let found = found(transaction.client()).await?;
@@ -66,7 +67,7 @@ pub(crate) async fn migrate(pool: &Pool) -> Result<Vec<&'static str>, Error> {
     Ok(applied)
 }
 
-pub(crate) async fn status(client: &Client) -> Result<MigrationStatus, Error> {
+pub(crate) async fn status(client: &impl Sql) -> Result<MigrationStatus, Error> {
     let found = found(client).await?;
     Ok(MigrationStatus {
         found: found.version,
@@ -76,7 +77,7 @@ pub(crate) async fn status(client: &Client) -> Result<MigrationStatus, Error> {
 }
 
 /// Whether this build can work with the schema as it is.
-pub(crate) async fn check(client: &Client) -> Result<(), Error> {
+pub(crate) async fn check(client: &impl Sql) -> Result<(), Error> {
     let found = found(client).await?;
     refuse_newer(&found)?;
     if found.version < newest() {
@@ -91,7 +92,7 @@ struct Found {
     breaking: Option<i32>,
 }
 
-async fn found(client: &Client) -> Result<Found, Error> {
+async fn found(client: &impl Sql) -> Result<Found, Error> {
     let there = query(client, HAS_MIGRATIONS, &[]).await?;
     if !there[0].get::<_, bool>(0) {
         return Ok(Found { version: 0, breaking: None });

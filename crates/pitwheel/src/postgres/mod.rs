@@ -4,6 +4,7 @@ mod ctid;
 pub(crate) mod migrate;
 mod pool;
 mod session;
+mod settings;
 mod tls;
 
 pub use self::ctid::Ctid;

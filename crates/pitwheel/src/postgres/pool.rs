@@ -11,10 +11,10 @@ use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{Client, Config, NoTls};
 
 use super::session::Session;
+use super::settings::Settings;
 use super::tls::tls;
 use crate::error::{DatabaseError, Error};
 
-const PLAN_SETTINGS: &str = include_str!("../../sql/postgres/plan_settings.sql");
 const SERVER_ADDRESS: &str = include_str!("../../sql/postgres/server_address.sql");
 
 /// A connection attempt that takes longer fails.
@@ -22,6 +22,10 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// A statement that takes longer fails, and its connection is closed. The engine's statements take milliseconds; this limit
 /// is for a server that hangs or a row that stays locked.
 const STATEMENT_MAX: Duration = Duration::from_secs(30);
+/// How long a statement of a loop waits for a locked row. Long enough for the short transactions of the engine itself.
+const LOCK_WAIT: Duration = Duration::from_millis(200);
+/// The SQLSTATE of a server that has no connection left.
+const TOO_MANY_CONNECTIONS: &str = "53300";
 /// The interval of TCP keepalives on an idle connection: a peer that vanished is noticed after about this long.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
@@ -31,13 +35,17 @@ pub struct Pool {
     pool: deadpool_postgres::Pool,
     config: Arc<Config>,
     direct: Arc<OnceCell<bool>>,
+    settings: Settings,
     on_error: fn(&Error),
+    /// Closes its idle connections when the server has none left for this pool.
+    spare: Option<deadpool_postgres::Pool>,
 }
 
 impl Pool {
     /// Opens no connection yet: a database that is not reachable shows at the first statement.
     pub fn new(url: &str, application: &str, size: usize) -> Result<Pool, Error> {
-        Pool::with_config(config(url, application)?, size, |_| {})
+        let settings = Settings { limit: STATEMENT_MAX, lock_wait: None };
+        Pool::with_config(config(url, application)?, size, settings, |_| {})
     }
 
     /// Calls `on_error` with every error of [`Pool::run`], to count it.
@@ -45,12 +53,24 @@ impl Pool {
         Pool { on_error, ..self }
     }
 
-    /// A pool of its own for the same database.
-    pub fn sibling(&self, size: usize) -> Result<Pool, Error> {
-        Pool::with_config((*self.config).clone(), size, self.on_error)
+    /// A pool of its own for the same database, for the loops of a node. A statement on it does not wait long for a locked
+    /// row: it fails, and the loop comes back to it. It is given up after `limit`.
+    pub fn for_loops(&self, size: usize, limit: Duration) -> Result<Pool, Error> {
+        let settings = Settings { limit: limit.min(STATEMENT_MAX), lock_wait: Some(LOCK_WAIT) };
+        Pool::with_config((*self.config).clone(), size, settings, self.on_error)
     }
 
-    fn with_config(config: Config, size: usize, on_error: fn(&Error)) -> Result<Pool, Error> {
+    /// Takes the idle connections of `other` when the server has none left, so that a node with one connection still works.
+    pub fn sharing_with(self, other: &Pool) -> Pool {
+        Pool { spare: Some(other.pool.clone()), ..self }
+    }
+
+    fn with_config(
+        config: Config,
+        size: usize,
+        settings: Settings,
+        on_error: fn(&Error),
+    ) -> Result<Pool, Error> {
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = match config.get_ssl_mode() {
             SslMode::Require => Manager::from_config(config.clone(), tls()?, recycling),
@@ -63,18 +83,19 @@ impl Pool {
             // The most recently used connection has warm caches.
             .queue_mode(QueueMode::Lifo)
             .runtime(Runtime::Tokio1)
-            .wait_timeout(Some(STATEMENT_MAX))
-            .create_timeout(Some(CONNECT_MAX))
-            .post_create(set_up(config.clone(), direct.clone()))
+            .wait_timeout(Some(settings.limit))
+            .create_timeout(Some(CONNECT_MAX.min(settings.limit)))
+            .post_create(set_up(config.clone(), direct.clone(), settings))
             .build()
             .map_err(|error| Error::Url(error.to_string()))?;
-        Ok(Pool { pool, config, direct, on_error })
+        Ok(Pool { pool, config, direct, settings, on_error, spare: None })
     }
 
     /// A connection, returned to the pool when it is dropped.
     pub async fn get(&self) -> Result<Session, Error> {
         let connection = self.pool.get().await?;
-        Ok(Session::new(connection, self.direct.get().copied().unwrap_or(false)))
+        let direct = self.direct.get().copied().unwrap_or(false);
+        Ok(Session::new(connection, direct, self.settings))
     }
 
     /// Runs one engine step on a connection of its own. The connection of a step that takes too long is closed, so that
@@ -83,16 +104,25 @@ impl Pool {
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let session = Arc::new(self.get().await.inspect_err(self.on_error)?);
+        let session = Arc::new(self.get().await.inspect_err(|error| self.failed(error))?);
         // A statement of its own: after a timeout the step's future, and its reference to the session, are dropped here.
-        let done = tokio::time::timeout(STATEMENT_MAX, step(session.clone())).await;
+        let done = tokio::time::timeout(self.settings.limit, step(session.clone())).await;
         let done = done.unwrap_or_else(|_| {
             if let Ok(session) = Arc::try_unwrap(session) {
                 session.close();
             }
-            Err(no_answer())
+            Err(no_answer(self.settings.limit))
         });
-        done.inspect_err(self.on_error)
+        done.inspect_err(|error| self.failed(error))
+    }
+
+    fn failed(&self, error: &Error) {
+        (self.on_error)(error);
+        if let (Error::Database(error), Some(spare)) = (error, &self.spare)
+            && error.refused_with(TOO_MANY_CONNECTIONS)
+        {
+            spare.retain(|_, _| false);
+        }
     }
 
     /// How many connections are in use, how many are idle, and how many callers wait for one.
@@ -108,23 +138,22 @@ impl Pool {
 
 /// Runs once per connection: finds out, with the first one, whether connections are direct, and sends direct ones their
 /// session settings.
-fn set_up(config: Arc<Config>, direct: Arc<OnceCell<bool>>) -> Hook {
+fn set_up(config: Arc<Config>, direct: Arc<OnceCell<bool>>, settings: Settings) -> Hook {
     Hook::async_fn(move |client, _| {
         let (config, direct) = (config.clone(), direct.clone());
         Box::pin(async move {
             let direct =
                 direct.get_or_try_init(|| is_direct(&config, client)).await.map_err(HookError::Backend)?;
             if *direct {
-                client.batch_execute(PLAN_SETTINGS).await.map_err(HookError::Backend)?;
+                settings.pin(client, false).await.map_err(HookError::Backend)?;
             }
             Ok(())
         })
     })
 }
 
-fn no_answer() -> Error {
-    let seconds = STATEMENT_MAX.as_secs();
-    Error::Database(DatabaseError::Unreachable(format!("no answer for {seconds} s")))
+fn no_answer(limit: Duration) -> Error {
+    Error::Database(DatabaseError::Unreachable(format!("no answer for {limit:?}")))
 }
 
 /// Whether the server accepted the connection at the address that was dialled. Behind a pooler it did not, and a statement

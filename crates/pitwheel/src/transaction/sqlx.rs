@@ -4,7 +4,7 @@ use ::sqlx::postgres::PgArguments;
 use ::sqlx::{PgConnection, Postgres, Row};
 
 use crate::engine::enqueue::{Columns, ENQUEUE, ENQUEUE_KEYED, Enqueued, Enqueuing, Inserted};
-use crate::engine::settle::{FINISH, Finish};
+use crate::engine::settle::{FINISH, Finish, LOCK_CLAIM};
 use crate::error::Error;
 use crate::job::claim::Settled;
 use crate::job::new_job::NewJob;
@@ -29,6 +29,9 @@ pub async fn complete(transaction: &mut PgConnection, context: &Context) -> Resu
     let ending = context.complete_in_transaction()?;
     let mut columns = Finish::default();
     columns.push(context.claim(), &ending);
+    let claim = context.claim();
+    let lock = ::sqlx::query(LOCK_CLAIM).bind(claim.id).bind(claim.fence).persistent(false);
+    lock.execute(&mut *transaction).await?;
     let query = ::sqlx::query(FINISH)
         .bind(columns.ids)
         .bind(columns.fences)

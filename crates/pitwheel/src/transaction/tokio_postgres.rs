@@ -1,9 +1,10 @@
 //! For [tokio-postgres](https://docs.rs/tokio-postgres).
 
 use ::tokio_postgres::Transaction;
+use ::tokio_postgres::types::Type;
 
 use crate::engine::enqueue::{self, Enqueued, Enqueuing};
-use crate::engine::settle::{FINISH, Finish};
+use crate::engine::settle::{FINISH, Finish, LOCK_CLAIM};
 use crate::error::Error;
 use crate::job::claim::Settled;
 use crate::job::new_job::NewJob;
@@ -28,6 +29,9 @@ pub async fn complete(transaction: &Transaction<'_>, context: &Context) -> Resul
     let ending = context.complete_in_transaction()?;
     let mut columns = Finish::default();
     columns.push(context.claim(), &ending);
+    let claim = context.claim();
+    let locked = [(&claim.id as _, Type::INT8), (&claim.fence as _, Type::INT8)];
+    transaction.query_typed(LOCK_CLAIM, &locked).await?;
     let rows = transaction.query_typed(FINISH, &columns.params()).await?;
     Ok(if rows.is_empty() { Settled::Lost } else { Settled::Written })
 }

@@ -11,7 +11,7 @@ use crate::client::Pitwheel;
 use crate::engine::claimer::run_claimer;
 use crate::engine::hint;
 use crate::engine::lease::{self, Registration};
-use crate::engine::maintenance::maintain;
+use crate::engine::maintenance::{lease_limit, maintain};
 use crate::engine::retry::RetryDelay;
 use crate::error::Error;
 use crate::job::claim::QueueSlots;
@@ -31,6 +31,8 @@ use crate::worker::{heartbeat, settler};
 /// Connections of the hot path: up to two claims and two settles at a time. Each of them can do everything, so a worker that
 /// gets only one connection still works.
 const CONNECTIONS: usize = 4;
+/// One for renewals and one for sweeps.
+const LEASE_CONNECTIONS: usize = 2;
 /// A shorter lease would be lost to an ordinary delay.
 const LEASE_MIN: Duration = Duration::from_millis(500);
 
@@ -201,7 +203,8 @@ impl Worker {
         pitwheel: Pitwheel,
         shutdown: impl Future<Output = ()>,
     ) -> Result<Stats, Error> {
-        let pool = pitwheel.pool(CONNECTIONS)?;
+        let lease_pool = pitwheel.pool_for_loops(LEASE_CONNECTIONS, lease_limit(self.lease))?;
+        let pool = pitwheel.pool_for_loops(CONNECTIONS, Duration::MAX)?.sharing_with(&lease_pool);
         let shut = CancellationToken::new();
         let shutdown = async {
             shutdown.await;
@@ -210,14 +213,22 @@ impl Worker {
         let mut shutdown = std::pin::pin!(shutdown);
         let registration = self.registration();
         let id = tokio::select! {
-            id = enter(&pool, &registration) => id?,
+            id = enter(&lease_pool, &registration) => id?,
             () = &mut shutdown => return Ok(Stats::default()),
         };
         metrics::expect(&registration.queues, &registration.kinds);
         // The token also ends when the worker is drained.
         let stop = shut.child_token();
         let backend = Backend::Database(pitwheel);
-        let core = Arc::new(Core::new(registration, id, pool, backend, self.handlers, self.queues, stop));
+        let core = Arc::new(Core::new(
+            registration,
+            id,
+            (pool, lease_pool),
+            backend,
+            self.handlers,
+            self.queues,
+            stop,
+        ));
         let listening = async {
             if self.hints {
                 hint::listen(&core.pool, core.hint_listener()).await;
@@ -229,7 +240,7 @@ impl Worker {
             () = listening => {}
             () = async { shutdown.await; std::future::pending().await } => {}
         }
-        let retired = core.pool.run(async |client| lease::retire(&client, core.id()).await).await;
+        let retired = core.lease_pool.run(async |client| lease::retire(&client, core.id()).await).await;
         if let Err(error) = retired {
             tracing::warn!(%error, worker = core.name(), "could not sign off; the lease will expire");
         }
@@ -270,8 +281,9 @@ async fn run_loops(core: &Arc<Core>, shut: &CancellationToken, grace: Duration, 
         ended.cancel();
     };
     let lease = core.registration.lease;
-    let maintenance = maintain(&core.pool, core.name(), lease, keep_history, &ended);
-    tokio::join!(work, endings, heartbeat::run(core, &ended), maintenance);
+    let maintenance = maintain((&core.pool, &core.lease_pool), core.name(), lease, keep_history, &ended);
+    let progress = heartbeat::report_progress(core, &ended);
+    tokio::join!(work, endings, heartbeat::run(core, &ended), progress, maintenance);
 }
 
 /// Registers, however long the database is away or has no connection to give.

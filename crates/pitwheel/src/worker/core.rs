@@ -13,7 +13,7 @@ use crate::engine::claimer::{ClaimSink, Reserved};
 use crate::engine::cursor::Bounds;
 use crate::engine::hint::HintListener;
 use crate::engine::lease::Registration;
-use crate::engine::settle::written_followers;
+use crate::engine::settle::{Unlocked, written_followers};
 use crate::error::Error;
 use crate::job::claim::{Claim, Claimed, QueueSlots, Settled};
 use crate::job::ending::{Attempt, Settlement, decide, unless_committed};
@@ -33,11 +33,16 @@ const ALONE_WAIT: Duration = Duration::from_secs(10);
 
 pub(super) struct Core {
     backend: Arc<Backend>,
+    /// For claims, settles and progress.
     pub(super) pool: Pool,
+    /// For the lease alone, so that nothing else can delay a renewal.
+    pub(super) lease_pool: Pool,
     pub(super) registration: Registration,
     handlers: Handlers,
     /// Endings that wait to be written. Bounded by the slots: a slot is free only after its ending was written.
     pub(super) endings: Batcher<Settlement>,
+    /// Endings whose rows were locked. Bounded like `endings`.
+    locked: Mutex<Vec<Settlement>>,
     /// Ends when the worker must claim no more.
     pub(super) stop: CancellationToken,
     /// Something may be due.
@@ -55,7 +60,7 @@ impl Core {
     pub(super) fn new(
         registration: Registration,
         id: i64,
-        pool: Pool,
+        pools: (Pool, Pool),
         backend: Backend,
         handlers: Handlers,
         slots: Vec<QueueSlots>,
@@ -63,10 +68,12 @@ impl Core {
     ) -> Core {
         Core {
             backend: Arc::new(backend),
-            pool,
+            pool: pools.0,
+            lease_pool: pools.1,
             registration,
             handlers,
             endings: Batcher::new(|_| 1, SETTLE_ENOUGH, SETTLE_MAX),
+            locked: Mutex::default(),
             stop,
             due: Arc::default(),
             cancel: Arc::default(),
@@ -102,10 +109,11 @@ impl Core {
 
     /// Frees the slots of settled jobs. Not before: otherwise the worker would hold more jobs than it has slots.
     /// A job that its handler settled in a transaction of its own is not lost when the settle here finds it gone.
-    pub(super) fn settled(&self, batch: &[Settlement], results: &[Settled]) {
+    pub(super) fn settled(&self, batch: &[Settlement], results: &[Unlocked]) {
         let (mut settled, mut lost) = (0, 0);
         let mut slots = self.slots();
         for (Settlement { claim, ending }, result) in batch.iter().zip(results) {
+            let Some(result) = result else { continue };
             let running = slots.end(*claim);
             let by_handler = running.as_ref().is_some_and(|running| running.context.was_settled_by_handler());
             if *result == Settled::Written || by_handler {
@@ -131,7 +139,7 @@ impl Core {
     }
 
     /// Wakes workers for the followers that are due now.
-    pub(super) async fn hint_followers(&self, batch: &[Settlement], results: &[Settled]) {
+    pub(super) async fn hint_followers(&self, batch: &[Settlement], results: &[Unlocked]) {
         self.backend.hint_followers(written_followers(batch, results)).await;
     }
 
@@ -187,6 +195,21 @@ impl Core {
             "releasing jobs that did not finish in the grace time"
         );
         self.settle(left);
+    }
+
+    pub(super) fn set_locked_aside(&self, locked: Vec<Settlement>) {
+        self.locked.lock().unwrap_or_else(PoisonError::into_inner).extend(locked);
+    }
+
+    pub(super) fn take_locked(&self) -> Vec<Settlement> {
+        std::mem::take(&mut *self.locked.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts the endings whose rows were locked into the queue again.
+    pub(super) fn bring_locked_back(&self) {
+        if let Err(closed) = self.endings.push(self.take_locked()) {
+            self.set_locked_aside(closed);
+        }
     }
 
     /// The queue of endings is closed only after the last of them was pushed.

@@ -1,6 +1,6 @@
-//! The loop that keeps a worker alive: it renews the lease, writes progress, and passes cancels on.
+//! The loops that renew the lease, pass cancels on, and write progress.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
@@ -18,9 +18,8 @@ const PROGRESS: Duration = Duration::from_secs(1);
 pub(super) async fn run(core: &Core, ended: &CancellationToken) {
     let every = core.registration.lease / RENEWALS;
     let mut retry_delay = RetryDelay::default();
-    let mut next = Instant::now();
     while !ended.is_cancelled() {
-        match heartbeat(core, &mut next, every).await {
+        match heartbeat(core).await {
             Ok(()) => retry_delay.reset(),
             Err(error) => {
                 tracing::warn!(%error, worker = core.name(), "cannot renew the lease, will try again");
@@ -28,29 +27,43 @@ pub(super) async fn run(core: &Core, ended: &CancellationToken) {
                 continue;
             }
         }
-        let pause = next.saturating_duration_since(Instant::now()).min(PROGRESS);
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = core.cancel.notified() => next = Instant::now(),
+            () = tokio::time::sleep(every) => {}
+            () = core.cancel.notified() => {}
             () = ended.cancelled() => {}
         }
     }
 }
 
-async fn heartbeat(core: &Core, next: &mut Instant, every: Duration) -> Result<(), Error> {
+/// Writes progress, about once a second, and deletes the empty holds that no settle deleted. Apart from the renewals, which must
+/// not wait for it.
+pub(super) async fn report_progress(core: &Core, ended: &CancellationToken) {
+    while !ended.is_cancelled() {
+        if let Err(error) = write_progress(core).await {
+            tracing::warn!(%error, worker = core.name(), "cannot write progress");
+        }
+        tokio::select! {
+            () = tokio::time::sleep(PROGRESS) => {}
+            () = ended.cancelled() => {}
+        }
+    }
+}
+
+async fn write_progress(core: &Core) -> Result<(), Error> {
     let reports = core.take_progress();
     if !reports.is_empty() {
         core.pool.run(async |client| progress(&client, &reports).await).await?;
     }
-    if Instant::now() < *next {
-        return Ok(());
-    }
-    let renewed = core.pool.run(async |client| renew(&client, core.id()).await).await?;
+    delete_emptied(core).await
+}
+
+async fn heartbeat(core: &Core) -> Result<(), Error> {
+    let renewed = core.lease_pool.run(async |client| renew(&client, core.id()).await).await?;
     match renewed {
         Renewed::Alive => {}
         Renewed::Drain => core.stop.cancel(),
         Renewed::Dead => {
-            let id = core.pool.run(async |client| register(&client, &core.registration).await).await?;
+            let id = core.lease_pool.run(async |client| register(&client, &core.registration).await).await?;
             tracing::warn!(
                 worker = core.name(),
                 "declared dead while alive: its jobs are given to others, and it goes on under a new id"
@@ -58,9 +71,7 @@ async fn heartbeat(core: &Core, next: &mut Instant, every: Duration) -> Result<(
             core.reregistered(id);
         }
     }
-    let requests = core.pool.run(async |client| cancel_requests(&client, &[core.id()]).await).await?;
+    let requests = core.lease_pool.run(async |client| cancel_requests(&client, &[core.id()]).await).await?;
     core.request_cancel(requests.into_iter().map(|(_, claim)| claim));
-    delete_emptied(core).await?;
-    *next = Instant::now() + every;
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pitwheel::engine::{Pool, RENEWALS, Registration, maintain, register};
+use pitwheel::engine::{Pool, RENEWALS, Registration, lease_limit, maintain, register};
 use pitwheel::{Claim, Error, Pitwheel};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -19,8 +19,10 @@ use crate::dispatch::reports::Reports;
 use crate::dispatch::streams::{SharedStreams, StreamMessage, stream_channel};
 use crate::options::Options;
 
-/// Two claims and two settles at a time, one heartbeat, one sweep or comparison.
-const CONNECTIONS: usize = 6;
+/// Two claims and two settles at a time, and one comparison of streams with the database.
+const CONNECTIONS: usize = 5;
+/// One for heartbeats and one for sweeps, so that nothing else can delay a renewal.
+const LEASE_CONNECTIONS: usize = 2;
 
 pub(crate) struct Node {
     pub(crate) pool: Pool,
@@ -46,7 +48,8 @@ impl Node {
         options: &Options,
         tokens: Arc<Tokens>,
     ) -> Result<Arc<Node>, Error> {
-        let pool = pitwheel.pool(CONNECTIONS)?;
+        let lease_pool = pitwheel.pool_for_loops(LEASE_CONNECTIONS, lease_limit(options.lease))?;
+        let pool = pitwheel.pool_for_loops(CONNECTIONS, Duration::MAX)?.sharing_with(&lease_pool);
         let (lease, keep_history) = (options.lease, options.keep_history);
         let (streams, claims) = (SharedStreams::default(), TaskTracker::new());
         let reports = Reports::new();
@@ -66,13 +69,18 @@ impl Node {
             loops: TaskTracker::new(),
         });
         node.loops.spawn(node.reports.clone().run(pitwheel.clone(), pool.clone(), streams.clone()));
-        node.spawn(heartbeats::run(pool.clone(), streams.clone(), node.heartbeat_every(), heartbeat_queue));
+        node.spawn(heartbeats::run(
+            lease_pool.clone(),
+            streams.clone(),
+            node.heartbeat_every(),
+            heartbeat_queue,
+        ));
         let cancel = Arc::new(Notify::new());
         node.spawn(listen_for_hints(pool.clone(), streams.clone(), cancel.clone()));
         node.spawn(forward_cancels(pool.clone(), streams.clone(), cancel));
         node.spawn(reconcile::run(Reconciler { pool: pool.clone(), streams, tokens, lease }));
         let name = node.name.clone();
-        node.spawn(async move { maintain(&pool, &name, lease, keep_history, &end).await });
+        node.spawn(async move { maintain((&pool, &lease_pool), &name, lease, keep_history, &end).await });
         Ok(node)
     }
 

@@ -30,8 +30,20 @@ impl Releaser {
             let batch: Vec<Settlement> =
                 claims.into_iter().map(Settlement::release).collect();
             let mut retry_delay = RetryDelay::default();
-            while let Err(error) = reports.settle(batch.clone()).await {
-                tracing::warn!(%error, jobs = batch.len(), "cannot release jobs that were not sent, will retry");
+            let mut batch = batch;
+            loop {
+                match reports.settle(batch.clone()).await {
+                    Ok(settled) => {
+                        let mut settled = settled.into_iter();
+                        batch.retain(|_| settled.next().is_some_and(|settled| settled.is_none()));
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, jobs = batch.len(), "cannot release jobs that were not sent, will retry");
+                    }
+                }
+                if batch.is_empty() {
+                    return;
+                }
                 retry_delay.wait(&end).await;
                 if end.is_cancelled() {
                     return;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use pitwheel::engine::limits::SETTLE_MAX;
-use pitwheel::engine::{Batcher, Pool, Settlement, settle, written_followers};
-use pitwheel::{Error, Pitwheel, Settled};
+use pitwheel::engine::{Batcher, Pool, Settlement, Unlocked, settle, written_followers};
+use pitwheel::{Error, Pitwheel};
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::dispatch::streams::SharedStreams;
@@ -18,7 +18,7 @@ const REPORTS_MAX: usize = 1000;
 /// One report, and where its result is awaited.
 struct Report {
     endings: Vec<Settlement>,
-    reply: oneshot::Sender<Result<Vec<Settled>, NotWritten>>,
+    reply: oneshot::Sender<Result<Vec<Unlocked>, NotWritten>>,
 }
 
 /// Why a report or a heartbeat was not written.
@@ -49,9 +49,9 @@ impl Reports {
         Reports { queue: Arc::new(queue), room: Arc::new(Semaphore::new(REPORTS_MAX)) }
     }
 
-    /// Writes endings; one result for each, in the same order. If the caller is dropped after the report was queued, the
+    /// Writes endings; one result for each, in the same order; `None`: another transaction has locked the row. If the caller is dropped after the report was queued, the
     /// endings are written all the same.
-    pub(crate) async fn settle(&self, endings: Vec<Settlement>) -> Result<Vec<Settled>, NotWritten> {
+    pub(crate) async fn settle(&self, endings: Vec<Settlement>) -> Result<Vec<Unlocked>, NotWritten> {
         let _room = self.room.acquire().await.map_err(|_| NotWritten::Stopping)?;
         let (reply, replied) = oneshot::channel();
         self.queue.push([Report { endings, reply }]).map_err(|_| NotWritten::Stopping)?;
@@ -111,13 +111,15 @@ impl Writer {
         }
     }
 
-    /// Writes endings and frees their slots: whether a claim was written or lost, it no longer runs here.
-    async fn write_endings(&self, endings: &[Settlement], emptied: &[i64]) -> Result<Vec<Settled>, Error> {
+    /// Writes endings and frees their slots: whether a claim was written or lost, it no longer runs here. A row that is locked
+    /// keeps its slot, until its worker reports it again.
+    async fn write_endings(&self, endings: &[Settlement], emptied: &[i64]) -> Result<Vec<Unlocked>, Error> {
         let settled = self.pool.run(async |client| settle(&*client, endings, emptied).await).await?;
         {
             let mut streams = self.streams.lock();
             streams.record(endings, &settled);
-            streams.ended(endings.iter().map(|ending| ending.claim));
+            let ended = endings.iter().zip(&settled).filter(|(_, settled)| settled.is_some());
+            streams.ended(ended.map(|(ending, _)| ending.claim));
         }
         self.pitwheel.hint_followers(written_followers(endings, &settled)).await;
         Ok(settled)

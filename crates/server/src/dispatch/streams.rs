@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use pitwheel::Claim;
 use pitwheel::engine::limits::CLAIM_MAX;
-use pitwheel::engine::{Claimed, Ctid, Hold, QueueSlots, Reserved, Settlement};
-use pitwheel::{Claim, Settled};
+use pitwheel::engine::{Claimed, Ctid, Hold, QueueSlots, Reserved, Settlement, Unlocked};
 use tokio::sync::mpsc;
 
 use crate::dispatch::group::Group;
@@ -275,7 +275,7 @@ impl Streams {
     }
 
     /// Records metrics and spans of endings.
-    pub(crate) fn record(&self, endings: &[Settlement], settled: &[Settled]) {
+    pub(crate) fn record(&self, endings: &[Settlement], settled: &[Unlocked]) {
         self.outstanding.record(endings, settled);
     }
 

@@ -215,9 +215,11 @@ impl WorkerService for Workers {
         if !endings.is_empty() {
             let settled = self.node.reports.settle(endings).await?;
             for (at, settled) in ending_at.into_iter().zip(settled) {
-                if settled == Settled::Written {
-                    written[at] = v1::Written::Yes;
-                }
+                written[at] = match settled {
+                    Some(Settled::Written) => v1::Written::Yes,
+                    Some(Settled::Lost) => v1::Written::Lost,
+                    None => v1::Written::Locked,
+                };
             }
         }
         Ok(Response::new(v1::ReportResultResponse { written: written.into_iter().map(i32::from).collect() }))

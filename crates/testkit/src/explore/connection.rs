@@ -69,9 +69,18 @@ impl Connection {
     }
 
     async fn settle(&self, claim: Claim, ending: Ending) -> Result<String> {
-        let settled = engine::settle(&self.client, &[Settlement { claim, ending }], &[]).await?;
-        let settled = settled.first().context("no result for the claim")?;
-        Ok(text(*settled).to_owned())
+        let batch = [Settlement { claim, ending }];
+        loop {
+            let settled = engine::settle(&self.client, &batch, &[]).await?;
+            match settled.first().context("no result for the claim")? {
+                Some(settled) => return Ok(text(*settled).to_owned()),
+                // The row is locked. A worker comes back to it later; here it is waited for, as a part of the schedule.
+                None => {
+                    let sql = include_str!("../../../pitwheel/sql/engine/lock_claim.sql");
+                    self.client.query(sql, &[&claim.id, &claim.fence]).await?;
+                }
+            }
+        }
     }
 
     /// Begins a transaction and completes the handler's job in it, as a handler would; returns `written` or `lost`.

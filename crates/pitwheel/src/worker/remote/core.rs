@@ -53,6 +53,8 @@ pub(super) struct State {
     pub(super) ended: HashSet<i64>,
     /// Jobs that run, or whose result was not answered yet.
     pub(super) held: HashMap<Claim, Held>,
+    /// Results of jobs that were locked, to be reported again.
+    pub(super) locked: Vec<v1::Result>,
     pub(super) heartbeat_every: Option<Duration>,
     /// Why the worker cannot go on.
     pub(super) problem: Option<Error>,

@@ -11,6 +11,8 @@ use crate::job::claim::Claim;
 use crate::worker::remote::core::{Remote, with_deadline};
 use crate::worker::remote::message::{claim_of, refused, result};
 
+/// How often the result of a job that another transaction has locked is reported again.
+const LOCKED_AGAIN: Duration = Duration::from_millis(200);
 /// How often progress is reported.
 const PROGRESS: Duration = Duration::from_secs(1);
 
@@ -36,6 +38,15 @@ pub(super) async fn report_progress(remote: &Remote) {
             })
             .collect();
         let _ = remote.results.push(notes);
+    }
+}
+
+/// Reports the results of locked jobs again, until it is dropped.
+pub(super) async fn report_locked(remote: &Remote) {
+    loop {
+        tokio::time::sleep(LOCKED_AGAIN).await;
+        let locked = std::mem::take(&mut remote.state().locked);
+        let _ = remote.results.push(locked);
     }
 }
 
@@ -86,6 +97,10 @@ impl Remote {
         for (result, written) in batch.iter().zip(written) {
             let Some(claim) = result.claim.as_ref().map(claim_of) else { continue };
             if matches!(result.outcome, Some(v1::result::Outcome::Progress(_))) {
+                continue;
+            }
+            if *written == i32::from(v1::Written::Locked) {
+                state.locked.push(result.clone());
                 continue;
             }
             let Some(held) = state.held.remove(&claim) else { continue };

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::job::claim::{Claim, QueueSlots};
 use crate::worker::remote::core::Remote;
 use crate::worker::remote::message::release;
-use crate::worker::remote::report::{report_progress, report_results};
+use crate::worker::remote::report::{report_locked, report_progress, report_results};
 use crate::worker::remote::{heartbeat, stream};
 use crate::worker::stats::Stats;
 
@@ -40,6 +40,7 @@ impl Remote {
             tokio::select! {
                 () = heartbeat::run(&remote) => {}
                 () = report_progress(&remote) => {}
+                () = report_locked(&remote) => {}
                 () = async { tokio::join!(work, report_to_the_end(&remote)); } => {}
             }
         };

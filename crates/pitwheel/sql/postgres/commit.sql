@@ -1,0 +1,2 @@
+-- commit.sql: the end of the transaction that begin.sql began.
+commit

@@ -1,0 +1,115 @@
+//! A row that another transaction has locked delays its own job, and nothing else.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use pitwheel::{Context, NewJob, State};
+use pitwheel_testkit::{TestDb, Work, start_worker, wait_until, worker};
+use tokio::sync::Semaphore;
+
+type Gated = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
+
+/// Jobs that run until the gate lets them end, and report progress all the time.
+fn gated(gate: &Arc<Semaphore>) -> impl Fn(Work, Context) -> Gated + use<> {
+    let gate = gate.clone();
+    move |work, context| {
+        let gate = gate.clone();
+        Box::pin(async move {
+            let mut n = 0;
+            while work.n < 0 && gate.available_permits() == 0 {
+                n += 1;
+                context.progress(0.5, format!("round {n}"));
+                tokio::time::sleep(Duration::from_millis(20)).await; // between two reports
+            }
+            Ok(())
+        })
+    }
+}
+
+async fn all_running(db: &TestDb, jobs: i64) -> Result<()> {
+    let running = "select count(*) from pitwheel.job where holder is not null";
+    wait_until("all run", async || Ok(db.count(running).await? == jobs)).await
+}
+
+#[tokio::test]
+async fn a_locked_row_of_a_job_with_progress_costs_no_lease() -> Result<()> {
+    let db = TestDb::new().await?;
+    let gate = Arc::new(Semaphore::new(0));
+    let ids = db.pitwheel().enqueue_many((0..10).map(|n| NewJob::of(&Work { n: -1 - n }))).await?;
+    let lease = Duration::from_secs(2);
+    let running = start_worker(worker(db.pitwheel()).lease(lease).handle(gated(&gate)));
+    all_running(&db, 10).await?;
+
+    let mut client = db.client().await?;
+    let lock = client.transaction().await?;
+    lock.execute("select from pitwheel.job where id = $1 for update", &[&ids[0].id]).await?;
+    // The time that is tested: several leases with the row locked.
+    let begun = Instant::now();
+    while begun.elapsed() < 3 * lease {
+        assert_eq!(db.count("select count(*) from pitwheel.worker where dead_at is not null").await?, 0);
+        assert_eq!(db.count("select count(*) from pitwheel.job where crashes > 0").await?, 0);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let noted = "select count(*) from pitwheel.job where note is not null";
+    assert!(db.count(noted).await? >= 9, "the others' progress is written");
+    lock.rollback().await?;
+    gate.add_permits(1);
+    let done = "select count(*) from pitwheel.job_history where state = 'done' and attempt = 1";
+    wait_until("all are done", async || Ok(db.count(done).await? == 10)).await?;
+    assert_eq!(running.stop().await?.lost, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn locked_rows_hold_up_no_other_settle() -> Result<()> {
+    let db = TestDb::new().await?;
+    let gate = Arc::new(Semaphore::new(0));
+    let ids = db.pitwheel().enqueue_many((0..3).map(|n| NewJob::of(&Work { n: -1 - n }))).await?;
+    let running = start_worker(worker(db.pitwheel()).handle(gated(&gate)));
+    all_running(&db, 3).await?;
+    let mut client = db.client().await?;
+    let lock = client.transaction().await?;
+    lock.execute("select from pitwheel.job order by id for update", &[]).await?;
+    gate.add_permits(1);
+
+    // Settled many times over while the three are locked.
+    for round in 0..20 {
+        db.pitwheel().enqueue_many((0..50).map(|n| NewJob::of(&Work { n }))).await?;
+        let done = "select count(*) from pitwheel.job_history";
+        let begun = Instant::now();
+        wait_until("the others are done", async || Ok(db.count(done).await? == (round + 1) * 50)).await?;
+        assert!(begun.elapsed() < Duration::from_secs(5), "round {round} took {:?}", begun.elapsed());
+    }
+    for job in &ids {
+        assert_eq!(db.state(job.id).await?, Some(State::Running));
+    }
+    lock.rollback().await?;
+    wait_until("the locked ones are done", async || {
+        Ok(db.count("select count(*) from pitwheel.job_history").await? == 1003)
+    })
+    .await?;
+    let stats = running.stop().await?;
+    assert_eq!((stats.settled, stats.lost), (1003, 0));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_worker_that_ends_settles_what_is_unlocked_in_time() -> Result<()> {
+    let db = TestDb::new().await?;
+    let gate = Arc::new(Semaphore::new(0));
+    db.pitwheel().enqueue(&Work { n: -1 }).await?;
+    let running = start_worker(worker(db.pitwheel()).handle(gated(&gate)));
+    all_running(&db, 1).await?;
+    let mut client = db.client().await?;
+    let lock = client.transaction().await?;
+    lock.execute("select from pitwheel.job for update", &[]).await?;
+    gate.add_permits(1);
+    let stopping = tokio::spawn(running.stop());
+    tokio::time::sleep(Duration::from_millis(500)).await; // the settle meets the lock meanwhile
+    lock.rollback().await?;
+    assert_eq!(stopping.await??.settled, 1);
+    assert_eq!(db.count("select count(*) from pitwheel.job_history where state = 'done'").await?, 1);
+    Ok(())
+}
