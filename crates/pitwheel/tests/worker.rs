@@ -64,13 +64,86 @@ async fn never_more_than_the_slots_at_once() -> Result<()> {
         }
     };
     let running = start_worker(Worker::new(db.pitwheel()).queue("default", 7).handle(handler));
+    wait_until("all ran", async || nothing_left(&db).await).await?;
+    running.stop().await?;
+    assert!((1..=7).contains(&most.load(Ordering::SeqCst)));
+    Ok(())
+}
+
+#[tokio::test]
+async fn only_jobs_that_start_within_milliseconds_are_claimed_beyond_the_slots() -> Result<()> {
+    let db = TestDb::new().await?;
+    db.pitwheel().enqueue_many((0..40).map(|n| NewJob::of(&Work { n }))).await?;
+    let handler = async |_: Work, _: Context| {
+        tokio::time::sleep(Duration::from_millis(300)).await; // the duration that the worker measures
+        Ok::<_, String>(())
+    };
+    let running = start_worker(Worker::new(db.pitwheel()).queue("default", 7).handle(handler));
+    // Held: seven that run, and those that have ended and are not settled yet.
+    let ahead = "select count(*) from pitwheel.job where holder is not null and claimed_at < now() - interval '2 seconds'";
     wait_until("all ran", async || {
-        assert!(db.count("select count(*) from pitwheel.job where holder is not null").await? <= 7);
+        assert_eq!(db.count(ahead).await?, 0, "a claimed job waits for its start");
         nothing_left(&db).await
     })
     .await?;
     running.stop().await?;
-    assert!((1..=7).contains(&most.load(Ordering::SeqCst)));
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_claimed_and_not_started_is_released_when_the_worker_stops() -> Result<()> {
+    let db = TestDb::new().await?;
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let handler = {
+        let gate = gate.clone();
+        move |work: Work, _: Context| {
+            let gate = gate.clone();
+            async move {
+                // The first hundred teach the worker that jobs are short; the next one takes its only slot.
+                if work.n >= 100 {
+                    let _open = gate.acquire().await;
+                }
+                Ok::<_, String>(())
+            }
+        }
+    };
+    db.pitwheel().enqueue_many((0..400).map(|n| NewJob::of(&Work { n }))).await?;
+    let worker = Worker::new(db.pitwheel()).queue("default", 1).grace(Duration::from_secs(60));
+    let running = start_worker(worker.handle(handler));
+    let held = "select count(*) from pitwheel.job where holder is not null";
+    wait_until("jobs are claimed ahead", async || {
+        let done = db.count("select count(*) from pitwheel.job_history").await?;
+        Ok(done == 100 && db.count(held).await? > 1)
+    })
+    .await?;
+    let stopping = tokio::spawn(running.stop());
+    wait_until("only the running one is held", async || Ok(db.count(held).await? == 1)).await?;
+    assert_eq!(db.count("select count(*) from pitwheel.job where holder is null and attempt > 0").await?, 0);
+    gate.add_permits(1);
+    assert_eq!(stopping.await??.started, 101);
+    assert_eq!(
+        db.count("select count(*) from pitwheel.job where holder is null and attempt = 0").await?,
+        299
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_finished_job_is_not_released_by_a_short_grace() -> Result<()> {
+    let db = TestDb::new().await?;
+    for round in 0..10 {
+        db.pitwheel().enqueue_many((0..300).map(|n| NewJob::of(&Work { n: round * 1000 + n }))).await?;
+        let ran = Seen::default();
+        let worker = Worker::new(db.pitwheel()).queue("default", 300).grace(Duration::ZERO);
+        let running = start_worker(worker.handle(ran.handler()));
+        wait_until("some ran", async || Ok(!ran.order().is_empty())).await?;
+        let stats = running.stop().await?;
+        let (ended, done) = (ran.order().len() as i64, "select count(*) from pitwheel.job_history");
+        // A handler that has run to its end has completed its job, however short the grace time is.
+        assert_eq!(db.count(done).await?, ended, "round {round}: {stats:?}");
+        let client = db.client().await?;
+        client.batch_execute("delete from pitwheel.job; delete from pitwheel.job_history").await?;
+    }
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! The loop that claims: one for all queues of a worker, or for all streams of a server that have the same queues and kinds.
 //! Hints wake it; without them it polls.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -53,8 +54,8 @@ pub trait ClaimSink: Sync {
     fn due(&self) -> &Notify;
     /// Notified when slots may be free again.
     fn freed(&self) -> &Notify;
-    /// Reserves free slots for one claim; empty when there are none. Queues take turns at being first.
-    fn reserve(&self) -> Reserved;
+    /// Reserves room for one claim, in all queues or in some; empty when there is none. Queues take turns at being first.
+    fn reserve(&self, only: Option<&BTreeSet<String>>) -> Reserved;
     /// Claims for the reserved slots.
     fn claim(
         &self,
@@ -93,8 +94,10 @@ pub struct Reserved {
 struct Claimer<'a, T> {
     sink: &'a T,
     cursor: Cursor,
-    /// The last claim filled all its slots, so more is due.
-    busy: bool,
+    /// The queues whose last claim was full, so more is due in them.
+    full: BTreeSet<String>,
+    /// There was no room in any queue. A free slot ends this.
+    no_room: bool,
     poll: Duration,
     next_poll: Instant,
     hint: bool,
@@ -125,10 +128,10 @@ pub async fn run_claimer(sink: &impl ClaimSink) {
             continue;
         }
         while claimer.wants_more(claims.len()) {
-            let room = sink.reserve();
+            let polls = Instant::now() >= claimer.next_poll;
+            let room = sink.reserve(if polls { None } else { Some(&claimer.full) });
             if room.total == 0 {
-                // The next claim follows as soon as a slot is free.
-                claimer.busy = true;
+                claimer.no_room = polls;
                 break;
             }
             claimer.hint = false;
@@ -143,7 +146,7 @@ pub async fn run_claimer(sink: &impl ClaimSink) {
                     retry_delay.wait(sink.stop()).await;
                 }
             },
-            () = sink.freed().notified() => {}
+            () = sink.freed().notified() => claimer.no_room = false,
             () = sink.due().notified() => claimer.hinted(),
             () = tokio::time::sleep_until(claimer.wake_up().into()), if idle => {}
             () = sink.stop().cancelled() => {}
@@ -169,7 +172,8 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
         Claimer {
             sink,
             cursor: Cursor::new(sink.queues().iter().map(String::as_str)),
-            busy: false,
+            full: BTreeSet::new(),
+            no_room: false,
             poll: POLL_SOON,
             next_poll: now,
             hint: false,
@@ -186,8 +190,9 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
     /// bound past what the look back finds.
     fn wants_more(&self, under_way: usize) -> bool {
         let now = Instant::now();
-        let room = under_way < if self.busy { CLAIMS_MAX } else { 1 };
-        room && now < self.next_look && (self.busy || now >= self.next_poll)
+        let is_full = !self.full.is_empty();
+        let may = under_way < if is_full { CLAIMS_MAX } else { 1 };
+        may && !self.no_room && now < self.next_look && (is_full || now >= self.next_poll)
     }
 
     /// Something is due. A claim that runs may have read too early, so its result does not delay the next one.
@@ -198,7 +203,7 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
 
     /// When to go on if nothing happens before. Without a free slot there is no need to poll.
     fn wake_up(&self) -> Instant {
-        if self.busy { self.next_look } else { self.next_poll.min(self.next_look) }
+        if self.no_room { self.next_look } else { self.next_poll.min(self.next_look) }
     }
 
     /// Starts the claimed jobs, and moves the cursor on.
@@ -221,13 +226,26 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
         self.cursor.after(asked, &jobs, now);
         metrics::claimed(&jobs, now, begun.elapsed());
         self.sink.unreserve(&room, &jobs);
-        self.busy = jobs.len() == room.total;
+        self.note_full(&room, &jobs);
         let idle = (POLL_IDLE * self.sink.claimers_on_node()).min(POLL_SHARED);
         self.poll = if jobs.is_empty() { (self.poll * 2).min(idle) } else { POLL_SOON };
         self.next_poll =
             Instant::now() + if std::mem::take(&mut self.hint) { Duration::ZERO } else { self.poll };
         self.sink.start(jobs);
         Ok(())
+    }
+
+    /// Notes in which queues more is due. Where queues share the slots, a full claim says so of the queues that it reached.
+    fn note_full(&mut self, room: &Reserved, jobs: &[Claimed]) {
+        let shared = !room.slots_by_worker.is_empty();
+        for asked in &room.slots_by_queue {
+            let filled = jobs.iter().filter(|job| *job.queue == *asked.queue).count();
+            if if shared { jobs.len() == room.total && filled > 0 } else { filled == asked.slots } {
+                self.full.insert(asked.queue.clone());
+            } else if !shared || jobs.len() < room.total {
+                self.full.remove(&asked.queue);
+            }
+        }
     }
 
     /// Looks back if it is time, and runs a suspect alone if one is due. Called while no claim runs.

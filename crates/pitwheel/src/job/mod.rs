@@ -5,6 +5,7 @@ pub(crate) mod claim;
 pub(crate) mod ending;
 pub mod limits;
 pub(crate) mod new_job;
+pub(crate) mod pace;
 pub(crate) mod payload;
 pub(crate) mod state;
 pub(crate) mod trace;

@@ -1,5 +1,6 @@
 //! What the loops of a worker share.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -107,16 +108,15 @@ impl Core {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Frees the slots of settled jobs. Not before: otherwise the worker would hold more jobs than it has slots.
-    /// A job that its handler settled in a transaction of its own is not lost when the settle here finds it gone.
+    /// Counts what was settled. A job that its handler settled in a transaction of its own is not lost when the settle here finds
+    /// it gone.
     pub(super) fn settled(&self, batch: &[Settlement], results: &[Unlocked]) {
         let (mut settled, mut lost) = (0, 0);
         let mut slots = self.slots();
         for (Settlement { claim, ending }, result) in batch.iter().zip(results) {
             let Some(result) = result else { continue };
-            let running = slots.end(*claim);
-            let by_handler = running.as_ref().is_some_and(|running| running.context.was_settled_by_handler());
-            if *result == Settled::Written || by_handler {
+            let Some(attempt) = slots.settled(*claim) else { continue };
+            if *result == Settled::Written || attempt.context.was_settled_by_handler() {
                 settled += 1;
             } else {
                 lost += 1;
@@ -127,9 +127,7 @@ impl Core {
                     "lost: the job was given to another worker while it ran here"
                 );
             }
-            let Some(running) = running else { continue };
-            let (queue, kind) = (running.context.queue(), running.context.kind());
-            metrics::ended(queue, kind, ending, running.started.elapsed());
+            metrics::ended(attempt.context.queue(), attempt.context.kind(), ending, attempt.took());
         }
         drop(slots);
         metrics::lost(lost);
@@ -160,23 +158,34 @@ impl Core {
         reports
     }
 
-    /// Asks the handlers of these claims to stop.
-    pub(super) fn request_cancel(&self, claims: impl Iterator<Item = Claim>) {
-        let slots = self.slots();
-        claims.filter_map(|claim| slots.running.get(&claim)).for_each(|running| running.context.cancel(true));
+    /// Asks the handlers of these claims to stop. Those that have not started are released, which cancels them.
+    pub(super) fn request_cancel(&self, claims: &[Claim]) {
+        let mut slots = self.slots();
+        let running = claims.iter().filter_map(|claim| slots.running.get(claim));
+        running.for_each(|running| running.context.cancel(true));
+        let unstarted = slots.take_ahead(|claim| claims.contains(&claim));
+        drop(slots);
+        self.release(unstarted);
     }
 
-    /// The worker was declared dead and goes on under a new id. Its running jobs belong to others now: their handlers are
-    /// asked to stop, and their endings will be refused.
+    /// The worker was declared dead and goes on under a new id. Its jobs belong to others now: their handlers are asked to stop,
+    /// and their endings will be refused.
     pub(super) fn reregistered(&self, id: i64) {
         self.id.store(id, Ordering::Release);
-        self.slots().running.values().for_each(|running| running.context.cancel(false));
+        let mut slots = self.slots();
+        slots.running.values().for_each(|running| running.context.cancel(false));
+        let unstarted = slots.take_ahead(|_| true);
+        drop(slots);
+        self.release(unstarted);
     }
 
-    /// Waits until nothing runs, but after the shutdown no longer than the grace time; then stops what is left and releases it.
+    /// Releases what has not started. Waits until nothing runs, but after the shutdown no longer than the grace time; then stops
+    /// what is left and releases it too.
     pub(super) async fn finish_within(&self, grace: Duration, shutdown: &CancellationToken) {
+        let unstarted = self.slots().take_ahead(|_| true);
+        self.release(unstarted);
         let idle = async {
-            while !self.slots().running.is_empty() {
+            while !self.slots().is_empty() {
                 self.freed.notified().await;
             }
         };
@@ -184,17 +193,48 @@ impl Core {
             () = idle => return,
             () = async { shutdown.cancelled().await; tokio::time::sleep(grace).await } => {}
         }
-        let left: Vec<Settlement> = {
-            let slots = self.slots();
-            slots.running.values().for_each(|running| running.task.abort());
-            slots.running.keys().map(|claim| Settlement::release(*claim)).collect()
-        };
-        tracing::warn!(
-            worker = self.name(),
-            jobs = left.len(),
-            "releasing jobs that did not finish in the grace time"
-        );
-        self.settle(left);
+        let left = self.slots().abort_running();
+        if !left.is_empty() {
+            let jobs = left.len();
+            tracing::warn!(
+                worker = self.name(),
+                jobs,
+                "releasing jobs that did not finish in the grace time"
+            );
+        }
+        self.release(left);
+    }
+
+    fn release(&self, claims: Vec<Claim>) {
+        self.settle(claims.into_iter().map(Settlement::release));
+    }
+
+    /// Starts jobs, each in a task of its own.
+    fn spawn(self: &Arc<Core>, slots: &mut Slots, jobs: Vec<Claimed>) {
+        self.counters.started(jobs.len());
+        slots.running.reserve(jobs.len());
+        let started = Instant::now();
+        for job in jobs {
+            let (handler, history) = self.handlers.get(&job.kind);
+            let claim = job.claim;
+            let context = Context::new(self.backend.clone(), job, history);
+            let task = tokio::spawn(run_one(self.clone(), handler, context.clone())).abort_handle();
+            slots.running.insert(claim, Running { context, started, task });
+        }
+    }
+
+    /// The handler has ended: its slot takes the next job at once, and its ending waits to be written.
+    fn end(self: &Arc<Core>, settlement: Settlement) {
+        let mut slots = self.slots();
+        // The attempt was released when its grace time had passed: that is its ending.
+        let Some(next) = slots.end(settlement.claim) else { return };
+        self.spawn(&mut slots, next.into_iter().collect());
+        let wants_claim = slots.wants_claim();
+        drop(slots);
+        self.settle([settlement]);
+        if wants_claim {
+            self.freed.notify_one();
+        }
     }
 
     pub(super) fn set_locked_aside(&self, locked: Vec<Settlement>) {
@@ -247,8 +287,8 @@ impl ClaimSink for Arc<Core> {
         &self.freed
     }
 
-    fn reserve(&self) -> Reserved {
-        self.slots().reserve()
+    fn reserve(&self, only: Option<&BTreeSet<String>>) -> Reserved {
+        self.slots().reserve(only)
     }
 
     async fn claim(&self, reserved: &Reserved, bounds: &Bounds) -> Result<Vec<Claimed>, Error> {
@@ -258,23 +298,14 @@ impl ClaimSink for Arc<Core> {
         self.pool.run(claim).await
     }
 
-    fn unreserve(&self, reserved: &Reserved, claimed: &[Claimed]) {
-        self.slots().unreserve(reserved, claimed);
+    fn unreserve(&self, reserved: &Reserved, _: &[Claimed]) {
+        self.slots().unreserve(reserved);
     }
 
-    /// Each job in a task of its own.
     fn start(&self, jobs: Vec<Claimed>) {
-        self.counters.started(jobs.len());
-        let started = Instant::now();
         let mut slots = self.slots();
-        slots.running.reserve(jobs.len());
-        for job in jobs {
-            let (handler, history) = self.handlers.get(&job.kind);
-            let (claim, hold) = (job.claim, job.hold);
-            let context = Context::new(self.backend.clone(), job, history);
-            let task = tokio::spawn(run_one(self.clone(), handler, context.clone())).abort_handle();
-            slots.start(claim, Running { context, hold, started, task });
-        }
+        let jobs = slots.accept(jobs);
+        self.spawn(&mut slots, jobs);
     }
 
     async fn release_unknown(&self) -> Result<usize, Error> {
@@ -287,9 +318,10 @@ impl ClaimSink for Arc<Core> {
     }
 
     fn start_alone(&self, _: i64, suspect: Option<Claimed>) {
-        let Some(job) = suspect else { return self.slots().unreserve_all() };
-        self.slots().take_one(&job.queue);
-        self.start(vec![job]);
+        match suspect {
+            Some(job) => self.start(vec![job]),
+            None => self.slots().unreserve_all(),
+        }
     }
 
     fn alone_wait(&self) -> Duration {
@@ -301,7 +333,7 @@ impl ClaimSink for Arc<Core> {
 async fn run_one(core: Arc<Core>, handler: Option<Arc<Handler>>, context: Context) {
     let claim = context.claim();
     let Some(handler) = handler else {
-        return core.settle([Settlement::release(claim)]);
+        return core.end(Settlement::release(claim));
     };
     let outcome = handler.run(&context).await;
     let attempt = Attempt {
@@ -314,5 +346,5 @@ async fn run_one(core: Arc<Core>, handler: Option<Arc<Handler>>, context: Contex
     };
     let outcome = unless_committed(context.was_settled_by_handler(), outcome);
     let ending = decide(outcome, &attempt, fastrand::f64());
-    core.settle([Settlement { claim, ending }]);
+    core.end(Settlement { claim, ending });
 }

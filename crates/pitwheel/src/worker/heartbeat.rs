@@ -8,6 +8,7 @@ use crate::engine::lease::{Renewed, cancel_requests, progress, register, renew};
 use crate::engine::maintenance::RENEWALS;
 use crate::engine::retry::RetryDelay;
 use crate::error::Error;
+use crate::job::claim::Claim;
 use crate::worker::core::Core;
 use crate::worker::settler::delete_emptied;
 
@@ -72,6 +73,7 @@ async fn heartbeat(core: &Core) -> Result<(), Error> {
         }
     }
     let requests = core.lease_pool.run(async |client| cancel_requests(&client, &[core.id()]).await).await?;
-    core.request_cancel(requests.into_iter().map(|(_, claim)| claim));
+    let claims: Vec<Claim> = requests.into_iter().map(|(_, claim)| claim).collect();
+    core.request_cancel(&claims);
     Ok(())
 }

@@ -1,18 +1,26 @@
-//! The slots of a worker: which are free, and what runs in the others.
+//! The slots of a worker: which are free, what runs in the others, and what waits to start in them.
 
-use std::collections::HashMap;
-use std::time::Instant;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::time::{Duration, Instant};
 
 use tokio::task::AbortHandle;
 
 use crate::engine::claimer::Reserved;
 use crate::job::claim::{Claim, Claimed, QueueSlots};
 use crate::job::limits::CLAIM_MAX;
+use crate::job::pace::Pace;
 use crate::worker::context::Context;
 
+/// No more is claimed while this many endings are not written: a slot is free when its handler has ended, so endings could pile up
+/// behind a slow database.
+const UNSETTLED_MAX: usize = 2000;
+
 pub(super) struct Slots {
-    free: Vec<QueueSlots>,
+    queues: Vec<Queue>,
     pub(super) running: HashMap<Claim, Running>,
+    /// Claims that have ended and whose endings are not written yet.
+    unsettled: HashMap<Claim, Unsettled>,
     /// How many jobs of each hold are not settled yet.
     holds: HashMap<i64, usize>,
     /// Holds whose jobs are all settled, to be deleted with a later write.
@@ -23,78 +31,197 @@ pub(super) struct Slots {
     alone: bool,
 }
 
+struct Queue {
+    name: String,
+    slots: usize,
+    free: usize,
+    /// Slots and places ahead that claims in progress may fill.
+    reserved: usize,
+    /// Claimed jobs that start when a slot becomes free. Empty while one is.
+    ahead: VecDeque<Claimed>,
+    pace: Pace,
+}
+
+impl Queue {
+    /// How many jobs to claim: one for each free slot, and those that will start soon. Jobs ahead are claimed in large batches,
+    /// when half of them have started.
+    fn wanted(&self) -> usize {
+        let ahead_max = self.pace.jobs_ahead(self.slots, CLAIM_MAX);
+        let expected = self.ahead.len() + self.reserved;
+        let wanted = (self.free + ahead_max).saturating_sub(expected);
+        if expected >= self.free && wanted < ahead_max.div_ceil(2) { 0 } else { wanted }
+    }
+}
+
 pub(super) struct Running {
     pub(super) context: Context,
-    pub(super) hold: i64,
     pub(super) started: Instant,
     pub(super) task: AbortHandle,
 }
 
+struct Unsettled {
+    hold: i64,
+    /// `None`: the job was not started.
+    attempt: Option<Ended>,
+}
+
+/// An attempt that has ended.
+pub(super) struct Ended {
+    pub(super) context: Context,
+    started: Instant,
+}
+
+impl Ended {
+    /// The time since its start.
+    pub(super) fn took(&self) -> Duration {
+        self.started.elapsed()
+    }
+}
+
 impl Slots {
-    pub(super) fn new(free: Vec<QueueSlots>) -> Slots {
-        let (running, holds) = (HashMap::new(), HashMap::new());
-        Slots { free, running, holds, emptied: Vec::new(), turn: 0, alone: false }
+    pub(super) fn new(queues: Vec<QueueSlots>) -> Slots {
+        let queue = |QueueSlots { queue: name, slots }| Queue {
+            name,
+            slots,
+            free: slots,
+            reserved: 0,
+            ahead: VecDeque::new(),
+            pace: Pace::default(),
+        };
+        Slots {
+            queues: queues.into_iter().map(queue).collect(),
+            running: HashMap::new(),
+            unsettled: HashMap::new(),
+            holds: HashMap::new(),
+            emptied: Vec::new(),
+            turn: 0,
+            alone: false,
+        }
     }
 
-    /// Reserves free slots for one claim.
-    pub(super) fn reserve(&mut self) -> Reserved {
-        if self.alone {
-            return Reserved::default();
-        }
-        let count = self.free.len();
-        self.turn = (self.turn + 1) % count;
+    /// Reserves room for one claim, in all queues or in some.
+    pub(super) fn reserve(&mut self, only: Option<&BTreeSet<String>>) -> Reserved {
         let mut reserved = Reserved::default();
+        if self.alone || self.unsettled.len() >= UNSETTLED_MAX {
+            return reserved;
+        }
+        let count = self.queues.len();
+        self.turn = (self.turn + 1) % count;
         for at in (0..count).map(|n| (self.turn + n) % count) {
-            let queue = &mut self.free[at];
-            let slots = queue.slots.min(CLAIM_MAX - reserved.total);
+            let queue = &mut self.queues[at];
+            if only.is_some_and(|only| !only.contains(&queue.name)) {
+                continue;
+            }
+            let slots = queue.wanted().min(CLAIM_MAX - reserved.total);
             if slots > 0 {
-                queue.slots -= slots;
+                queue.reserved += slots;
                 reserved.total += slots;
-                reserved.slots_by_queue.push(QueueSlots { queue: queue.queue.clone(), slots });
+                reserved.slots_by_queue.push(QueueSlots { queue: queue.name.clone(), slots });
             }
         }
         reserved
     }
 
-    /// Frees the reserved slots that the claim did not fill.
-    pub(super) fn unreserve(&mut self, reserved: &Reserved, claimed: &[Claimed]) {
+    /// The claim has ended; what it brought is passed to [`Slots::accept`].
+    pub(super) fn unreserve(&mut self, reserved: &Reserved) {
         for asked in &reserved.slots_by_queue {
-            let filled = claimed.iter().filter(|job| *job.queue == *asked.queue).count();
-            self.free(&asked.queue, asked.slots.saturating_sub(filled));
+            if let Some(queue) = self.queue(&asked.queue) {
+                queue.reserved -= asked.slots;
+            }
         }
     }
 
-    /// Puts a job into the slot that was reserved for it.
-    pub(super) fn start(&mut self, claim: Claim, running: Running) {
-        *self.holds.entry(running.hold).or_default() += 1;
-        self.running.insert(claim, running);
+    /// Takes claimed jobs. Returns those that have a free slot, which is taken now; the others start later.
+    pub(super) fn accept(&mut self, mut jobs: Vec<Claimed>) -> Vec<Claimed> {
+        // A statement returns the rows that it updated in no particular order.
+        jobs.sort_unstable_by_key(|job| (Reverse(job.priority), job.run_at, job.claim.id));
+        let mut start = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            *self.holds.entry(job.hold).or_default() += 1;
+            match self.queue(&job.queue) {
+                Some(queue) if queue.free == 0 => queue.ahead.push_back(job),
+                Some(queue) => {
+                    queue.free -= 1;
+                    start.push(job);
+                }
+                None => start.push(job),
+            }
+        }
+        start
     }
 
-    /// Takes a settled job out of its slot, which is free again.
-    pub(super) fn end(&mut self, claim: Claim) -> Option<Running> {
-        let running = self.running.remove(&claim)?;
-        self.free(running.context.queue(), 1);
-        self.count_off(running.hold);
-        self.alone &= !self.running.is_empty();
-        Some(running)
+    /// The handler has ended, so its slot is free. Returns the next job to start in it. `None`: the attempt has an ending already,
+    /// and this one must not be written.
+    pub(super) fn end(&mut self, claim: Claim) -> Option<Option<Claimed>> {
+        let Running { context, started, .. } = self.running.remove(&claim)?;
+        let took = started.elapsed();
+        let name = context.queue().to_owned();
+        self.ended(claim, context, started);
+        let Some(queue) = self.queue(&name) else { return Some(None) };
+        queue.pace.record(took);
+        let next = queue.ahead.pop_front();
+        if next.is_none() {
+            queue.free += 1;
+        }
+        Some(next)
+    }
+
+    /// Whether a claim should follow.
+    pub(super) fn wants_claim(&self) -> bool {
+        self.queues.iter().any(|queue| queue.wanted() > 0)
+    }
+
+    /// The ending was written, or refused. Returns the attempt, if the job was started.
+    pub(super) fn settled(&mut self, claim: Claim) -> Option<Ended> {
+        let Unsettled { hold, attempt } = self.unsettled.remove(&claim)?;
+        self.count_off(hold);
+        self.alone &= !self.is_empty();
+        attempt
+    }
+
+    /// Stops the handlers that run. Returns their claims, whose attempts end here.
+    pub(super) fn abort_running(&mut self) -> Vec<Claim> {
+        let running = std::mem::take(&mut self.running);
+        let claims = running.keys().copied().collect();
+        for (claim, Running { context, started, task }) in running {
+            task.abort();
+            self.ended(claim, context, started);
+        }
+        claims
+    }
+
+    /// Takes the jobs back that have not started and that `which` selects. The caller releases them.
+    pub(super) fn take_ahead(&mut self, which: impl Fn(Claim) -> bool) -> Vec<Claim> {
+        let mut claims = Vec::new();
+        for queue in &mut self.queues {
+            queue.ahead.retain(|job| {
+                let take = which(job.claim);
+                if take {
+                    claims.push(job.claim);
+                    self.unsettled.insert(job.claim, Unsettled { hold: job.hold, attempt: None });
+                }
+                !take
+            });
+        }
+        claims
+    }
+
+    /// Whether nothing runs, waits to start, or waits to be settled.
+    pub(super) fn is_empty(&self) -> bool {
+        self.running.is_empty()
+            && self.unsettled.is_empty()
+            && self.queues.iter().all(|queue| queue.ahead.is_empty())
     }
 
     /// Reserves the whole worker for one suspect, if nothing runs.
     pub(super) fn reserve_all(&mut self) -> bool {
-        self.alone = self.running.is_empty();
+        self.alone = self.is_empty();
         self.alone
     }
 
     /// There was no suspect to run alone.
     pub(super) fn unreserve_all(&mut self) {
         self.alone = false;
-    }
-
-    /// Takes a slot for a suspect, which no claim reserved one for.
-    pub(super) fn take_one(&mut self, queue: &str) {
-        if let Some(free) = self.free.iter_mut().find(|free| free.queue == queue) {
-            free.slots = free.slots.saturating_sub(1);
-        }
     }
 
     /// The holds that are empty, each returned once. They are deleted with a later write than the one that settled their last
@@ -108,10 +235,13 @@ impl Slots {
         self.holds.keys().copied().collect()
     }
 
-    fn free(&mut self, queue: &str, slots: usize) {
-        if let Some(free) = self.free.iter_mut().find(|free| free.queue == queue) {
-            free.slots += slots;
-        }
+    fn ended(&mut self, claim: Claim, context: Context, started: Instant) {
+        let hold = context.job().hold;
+        self.unsettled.insert(claim, Unsettled { hold, attempt: Some(Ended { context, started }) });
+    }
+
+    fn queue(&mut self, name: &str) -> Option<&mut Queue> {
+        self.queues.iter_mut().find(|queue| queue.name == name)
     }
 
     fn count_off(&mut self, hold: i64) {

@@ -1,5 +1,6 @@
 //! Claims jobs for the streams of one group.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,8 +58,8 @@ impl ClaimSink for GroupSink {
         &self.group.freed
     }
 
-    fn reserve(&self) -> Reserved {
-        self.streams.lock().reserve(&self.group)
+    fn reserve(&self, only: Option<&BTreeSet<String>>) -> Reserved {
+        self.streams.lock().reserve(&self.group, only)
     }
 
     async fn claim(&self, room: &Reserved, bounds: &Bounds) -> Result<Vec<Claimed>, Error> {

@@ -1,6 +1,6 @@
 //! The streams that are open on this node, and the free slots of each.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -173,7 +173,7 @@ impl Streams {
 
     /// Reserves free slots of a group's streams for one claim, one slot of each stream in turn, so that few jobs are
     /// spread over several streams.
-    pub(crate) fn reserve(&mut self, group: &Arc<Group>) -> Reserved {
+    pub(crate) fn reserve(&mut self, group: &Arc<Group>, only: Option<&BTreeSet<String>>) -> Reserved {
         let turn = group.next_turn();
         let mut free: Vec<(i64, &mut Stream)> = self
             .open
@@ -208,7 +208,9 @@ impl Streams {
         let total = slots_by_worker.len();
         let queues = group.queues.len();
         let slots_by_queue = (0..queues)
-            .map(|n| QueueSlots { queue: group.queues[(turn + n) % queues].clone(), slots: total });
+            .map(|n| &group.queues[(turn + n) % queues])
+            .filter(|queue| only.is_none_or(|only| only.contains(*queue)))
+            .map(|queue| QueueSlots { queue: queue.clone(), slots: total });
         Reserved { slots_by_queue: slots_by_queue.collect(), slots_by_worker, total }
     }
 
