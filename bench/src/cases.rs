@@ -1,6 +1,7 @@
 //! The cases, a file for each question.
 
 mod drain;
+mod few_slots;
 mod idle;
 mod interference;
 mod latency;
@@ -10,6 +11,7 @@ mod remote;
 mod streams;
 
 pub(crate) use drain::{drain, end_to_end};
+pub(crate) use few_slots::few_slots;
 pub(crate) use idle::{idle, memory};
 pub(crate) use interference::{backlog, in_flight, pinned};
 pub(crate) use latency::{late, latency, remote_latency};

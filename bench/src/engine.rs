@@ -89,8 +89,12 @@ pub(crate) struct Running {
 impl Running {
     pub(crate) fn start(pitwheel: &Pitwheel) -> Running {
         let done = Arc::new(AtomicU64::new(0));
+        Running::of(handling(Worker::new(pitwheel).queue("default", SLOTS), &done), done)
+    }
+
+    /// Starts a worker whose handlers count in `done`.
+    pub(crate) fn of(worker: Worker, done: Arc<AtomicU64>) -> Running {
         let (stop, stopped) = oneshot::channel();
-        let worker = handling(Worker::new(pitwheel).queue("default", SLOTS), &done);
         let task = tokio::spawn(worker.run(async {
             let _ = stopped.await;
         }));

@@ -19,8 +19,9 @@ use pitwheel_devdb::{Options, Server};
 use crate::report::Row;
 
 /// All cases. Without an argument all but the last one run: that one compares drivers.
-const CASES: [&str; 15] = [
+const CASES: [&str; 16] = [
     "drain",
+    "few_slots",
     "end_to_end",
     "backlog",
     "in_flight",
@@ -71,6 +72,7 @@ async fn main() -> Result<()> {
 async fn measure(case: &str, url: &str) -> Result<Vec<Row>> {
     match case {
         "drain" => cases::drain(url).await,
+        "few_slots" => cases::few_slots(url).await,
         "end_to_end" => cases::end_to_end(url).await,
         "backlog" => cases::backlog(url).await,
         "in_flight" => cases::in_flight(url).await,
