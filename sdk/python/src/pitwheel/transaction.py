@@ -1,13 +1,13 @@
 """Enqueues jobs in the caller's transaction: the job exists if and only if the transaction commits."""
 
-import re
 from datetime import datetime
 from typing import Any
 
+from .connection import fetch_value, fetch_value_async, find_library
 from .json_text import to_json
 from .span import Span, to_timedelta, with_zone
 
-_PSYCOPG = """
+_ENQUEUE = """
 select pitwheel.enqueue(
     kind         => cast(%(kind)s as text),
     payload      => cast(%(payload)s as json),
@@ -20,7 +20,6 @@ select pitwheel.enqueue(
     metadata     => cast(%(metadata)s as json)
 )
 """
-_SQLALCHEMY = re.sub(r"%\((\w+)\)s", r":\1", _PSYCOPG)
 
 
 def enqueue(
@@ -42,17 +41,8 @@ def enqueue(
     transaction commits. If a live job with the same kind and key exists, its id is returned and nothing is added.
     """
     values = _values(kind, payload, queue, run_at, priority, max_attempts, timeout, key, metadata)
-    library = _library(connection, is_async=False)
-    if library == "sqlalchemy":
-        from sqlalchemy import text
-
-        return int(connection.execute(text(_SQLALCHEMY), values).scalar_one())
-    from psycopg.rows import tuple_row
-
-    # A separate cursor, because the caller's may have a row factory, or rows that are not read yet.
-    with _psycopg_connection(connection).cursor(row_factory=tuple_row) as cursor:
-        cursor.execute(_PSYCOPG, values)
-        return int(cursor.fetchone()[0])
+    library = find_library(connection, "enqueue", is_async=False)
+    return int(fetch_value(library, connection, _ENQUEUE, values))
 
 
 async def enqueue_async(
@@ -70,16 +60,8 @@ async def enqueue_async(
 ) -> int:
     """Like `enqueue`, with a psycopg AsyncConnection or AsyncCursor, or a SQLAlchemy AsyncConnection or AsyncSession."""
     values = _values(kind, payload, queue, run_at, priority, max_attempts, timeout, key, metadata)
-    library = _library(connection, is_async=True)
-    if library == "sqlalchemy":
-        from sqlalchemy import text
-
-        return int((await connection.execute(text(_SQLALCHEMY), values)).scalar_one())
-    from psycopg.rows import tuple_row
-
-    async with _psycopg_connection(connection).cursor(row_factory=tuple_row) as cursor:
-        await cursor.execute(_PSYCOPG, values)
-        return int((await cursor.fetchone())[0])
+    library = find_library(connection, "enqueue", is_async=True)
+    return int(await fetch_value_async(library, connection, _ENQUEUE, values))
 
 
 def _values(
@@ -104,23 +86,3 @@ def _values(
         "key": key,
         "metadata": None if metadata is None else to_json(metadata),
     }
-
-
-def _library(connection: Any, is_async: bool) -> str:
-    """The library that the connection belongs to, found by class name: neither library has to be installed."""
-    for ancestor in type(connection).__mro__:
-        library = ancestor.__module__.partition(".")[0]
-        if library not in ("psycopg", "sqlalchemy"):
-            continue
-        if ancestor.__name__.lower().startswith("async") != is_async:
-            name = "enqueue" if is_async else "enqueue_async"
-            raise TypeError(f"`{ancestor.__name__}` needs `pitwheel.{name}`")
-        return library
-    raise TypeError(
-        f"`{type(connection).__name__}` is not a supported connection: "
-        "give a connection of psycopg (version 3) or SQLAlchemy"
-    )
-
-
-def _psycopg_connection(connection_or_cursor: Any) -> Any:
-    return getattr(connection_or_cursor, "connection", connection_or_cursor)
