@@ -10,7 +10,8 @@ from typing import Any
 from ._proto import pitwheel_pb2 as pb
 from .context import Context
 from .followers import check_followers
-from .json_text import plain_text, to_json
+from .json_text import error_text, plain_text
+from .result import result_to_json
 from .span import from_duration, to_duration
 from .verdict import Bury, Complete, Retry, Snooze
 
@@ -18,8 +19,6 @@ log = logging.getLogger("pitwheel")
 
 # Longer messages are cut. The server cuts at the same length, because it stores up to 50 errors with a job.
 ERROR_CHARS_MAX = 4000
-# The server refuses larger results.
-RESULT_BYTES_MAX = 256 * 1024
 
 
 @dataclass(frozen=True)
@@ -103,22 +102,11 @@ def completed(value: Any, followers: list[pb.NewJob], forget: bool) -> pb.Result
     """The job is done. If its result or its followers cannot be stored, the attempt has failed instead."""
     if isinstance(value, Complete):
         value, followers = value.result, followers + value._followers
-    if followers:
-        try:
-            check_followers(followers)
-        except ValueError as error:
-            return failed(str(error))
-    if value is None:
-        return pb.Result(complete=pb.Complete(forget=forget, then=followers))
     try:
-        result = to_json(value)
-    except Exception as error:
-        return failed(f"the result is not JSON: {error_text(error)}")
-    # A character has at most four bytes in UTF-8, so short results need not be encoded to be measured.
-    if len(result) * 4 > RESULT_BYTES_MAX and (size := len(result.encode())) > RESULT_BYTES_MAX:
-        return failed(
-            f"the result has {size} bytes, the limit is {RESULT_BYTES_MAX}: store it elsewhere and return a reference"
-        )
+        check_followers(followers)
+        result = None if value is None else result_to_json(value)
+    except ValueError as error:
+        return failed(str(error))
     return pb.Result(complete=pb.Complete(result=result, forget=forget, then=followers))
 
 
@@ -133,13 +121,3 @@ def failed(
 
 def released() -> pb.Result:
     return pb.Result(release=pb.Release())
-
-
-def error_text(error: BaseException) -> str:
-    """`TypeName: text`, or only the type if there is no text. Never raises, even if `str(error)` does."""
-    name = type(error).__name__
-    try:
-        text = str(error)
-    except Exception:
-        return name
-    return f"{name}: {text}" if text else name
