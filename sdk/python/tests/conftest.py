@@ -1,10 +1,13 @@
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+import psycopg
 import pytest
+import sqlalchemy
+from database import URL, sqlalchemy_url
 from fake_server import TIMEOUT, FakeServer, fake_server
 
 from pitwheel import Context, Worker
@@ -48,3 +51,24 @@ async def work(server: FakeServer) -> AsyncIterator[RunWorker]:
             return await stack.enter_async_context(running(worker))
 
         yield work
+
+
+@pytest.fixture
+def connection() -> Iterator[psycopg.Connection]:
+    with psycopg.connect(URL) as connection:
+        yield connection
+        connection.rollback()
+
+
+@pytest.fixture
+def engine() -> Iterator[sqlalchemy.Engine]:
+    engine = sqlalchemy.create_engine(sqlalchemy_url())
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+async def async_connection() -> AsyncIterator[psycopg.AsyncConnection]:
+    async with await psycopg.AsyncConnection.connect(URL) as connection:
+        yield connection
+        await connection.rollback()
