@@ -1,5 +1,6 @@
 import asyncio
 import inspect
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -9,8 +10,9 @@ import pytest
 import sqlalchemy
 from database import URL, sqlalchemy_url
 from fake_server import TIMEOUT, FakeServer, fake_server
+from real_server import SERVER
 
-from pitwheel import Context, Worker
+from pitwheel import Client, Context, Worker
 
 HandlerFunction = Callable[[Any, Context], Awaitable[Any]]
 RunWorker = Callable[..., Awaitable[Worker]]
@@ -72,3 +74,15 @@ async def async_connection() -> AsyncIterator[psycopg.AsyncConnection]:
     async with await psycopg.AsyncConnection.connect(URL) as connection:
         yield connection
         await connection.rollback()
+
+
+@pytest.fixture
+def queue() -> str:
+    """A separate queue for each test, because other programs may use the database."""
+    return f"sdk-python-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    async with Client(SERVER) as client:
+        yield client
