@@ -6,6 +6,7 @@ Needs `pitwheel serve` at PITWHEEL_SERVER (host:port), on the database of PITWHE
 import asyncio
 import json
 import urllib.request
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +16,7 @@ import psycopg
 import pytest
 from conftest import running
 from database import URL
-from real_server import SERVER, TIMEOUT, finished, job_once, needs_server
+from real_server import SERVER, TIMEOUT, count, finished, job_once, needs_server
 
 import pitwheel
 from pitwheel import Bury, Client, Context, NewJob, Retry, Snooze, Worker
@@ -229,3 +230,110 @@ async def an_invalid_queue_name_is_raised_by_run() -> None:
     with pytest.raises(grpc.aio.AioRpcError, match="no name") as refused:
         await asyncio.wait_for(worker.run(), TIMEOUT)
     assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.fixture
+def effects(queue: str) -> Iterator[str]:
+    """A table for the effects of handlers."""
+    table = f'"{queue}-effects"'
+    with psycopg.connect(URL, autocommit=True) as connection:
+        connection.execute(f"create table {table} (effect text)")
+        yield table
+        connection.execute(f"drop table {table}")
+
+
+def _committed(effects: str) -> list[str]:
+    with psycopg.connect(URL) as connection:
+        return [row[0] for row in connection.execute(f"select effect from {effects} order by effect")]
+
+
+async def a_handler_completes_its_job_in_its_own_transaction(
+    client: Client, queue: str, effects: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    receipts: list[str] = []
+    # One slot: the next job starts only after the server has freed it.
+    worker = Worker(SERVER, queues=[queue], slots=1)
+
+    @worker.handler("charge")
+    async def charge(payload: str, context: Context) -> None:
+        context.then(NewJob(kind="receipt", payload=payload, queue=queue))
+        async with await psycopg.AsyncConnection.connect(URL) as connection:
+            assert await pitwheel.complete_async(connection, context, {"charged": payload})
+            await connection.execute(f"insert into {effects} values (%s)", [payload])
+
+    @worker.handler("receipt", history="failures_only")
+    async def receipt(payload: str, context: Context) -> None:
+        def complete() -> None:
+            with psycopg.connect(URL) as connection:
+                assert pitwheel.complete(connection, context)
+                connection.execute(f"insert into {effects} values (%s)", [f"receipt of {payload}"])
+
+        await asyncio.to_thread(complete)
+        receipts.append(payload)
+        if len(receipts) == 2:
+            worker.stop()
+
+    ids = [(await client.enqueue("charge", name, queue=queue)).id for name in ("Ada", "Eve")]
+    await asyncio.wait_for(worker.run(), TIMEOUT)
+
+    jobs = [await finished(client, job_id) for job_id in ids]
+    assert [(job.state, job.attempt, job.result, job.errors) for job in jobs] == [
+        ("done", 1, {"charged": "Ada"}, []),
+        ("done", 1, {"charged": "Eve"}, []),
+    ]
+    assert _committed(effects) == ["Ada", "Eve", "receipt of Ada", "receipt of Eve"]
+    assert await asyncio.to_thread(count, queue) == 2, "the followers are done, and leave no history"
+    assert [record for record in caplog.records if record.levelname == "WARNING"] == []
+
+
+async def a_handler_whose_transaction_is_rolled_back_has_failed(
+    client: Client, queue: str, effects: str
+) -> None:
+    worker = Worker(SERVER, queues=[queue], slots=1)
+
+    @worker.handler("charge")
+    async def charge(payload: Any, context: Context) -> str:
+        context.then(NewJob(kind="receipt", queue=queue))
+        async with await psycopg.AsyncConnection.connect(URL) as connection:
+            assert await pitwheel.complete_async(connection, context, "charged")
+            await connection.execute(f"insert into {effects} values (%s)", ["charged"])
+            await connection.rollback()
+        return "returned"
+
+    async with running(worker):
+        job = await finished(client, (await client.enqueue("charge", queue=queue, max_attempts=2)).id)
+
+    assert (job.state, job.attempt, job.result) == ("dead", 2, None)
+    message = "the transaction in which the handler completed the job was not committed"
+    assert [(error["attempt"], error["cause"], error["message"]) for error in job.errors] == [
+        (1, "error", message),
+        (2, "error", message),
+    ]
+    assert _committed(effects) == []
+    assert await asyncio.to_thread(count, queue) == 1, "no follower"
+
+
+async def a_handler_that_lost_its_claim_completes_nothing(client: Client, queue: str) -> None:
+    written: list[bool] = []
+    worker = Worker(SERVER, queues=[queue], slots=1)
+
+    @worker.handler("charge")
+    async def charge(payload: Any, context: Context) -> str | None:
+        if written:
+            return "by the second claim"
+        context.then(NewJob(kind="receipt", queue=queue))
+        async with await psycopg.AsyncConnection.connect(URL) as connection:
+            # Settles the claim in place of the server: the attempt is over, and the job waits for the next one.
+            await connection.execute(
+                "select pitwheel.fail(%s, %s, 'taken away', interval '0')", [context.id, context.fence]
+            )
+            await connection.commit()
+            written.append(await pitwheel.complete_async(connection, context, "by the first claim"))
+            await connection.rollback()
+        return None
+
+    async with running(worker):
+        job = await finished(client, (await client.enqueue("charge", queue=queue)).id)
+
+    assert (written, job.state, job.result, len(job.errors)) == ([False], "done", "by the second claim", 1)
+    assert await asyncio.to_thread(count, queue) == 1

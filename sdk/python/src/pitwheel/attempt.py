@@ -19,6 +19,8 @@ log = logging.getLogger("pitwheel")
 
 # Longer messages are cut. The server cuts at the same length, because it stores up to 50 errors with a job.
 ERROR_CHARS_MAX = 4000
+# The Rust library has the same message.
+NOT_COMMITTED = "the transaction in which the handler completed the job was not committed"
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Attempt:
 
     def __init__(self, handler: Handler | None, assignment: pb.Assignment) -> None:
         self.handler = handler
-        self.context = Context(assignment)
+        self.context = Context(assignment, keeps_history=handler is None or not handler.forget)
         self.payload: str = assignment.payload
         self.timeout = from_duration(assignment.timeout) if assignment.HasField("timeout") else None
         self._task: asyncio.Task[Any] | None = None
@@ -75,12 +77,8 @@ class Attempt:
     async def _call(self, handler: Handler, payload: Any) -> pb.Result:
         try:
             value = await handler.call(payload, self.context)
-        except Snooze as snooze:
-            return pb.Result(snooze=pb.Snooze(delay=to_duration(snooze.delay)))
-        except Bury as bury:
-            return pb.Result(bury=pb.Bury(reason=plain_text(bury.reason, ERROR_CHARS_MAX)))
-        except Retry as retry:
-            return failed(retry.reason, retry_after=to_duration(retry.after))
+        except (Snooze, Retry, Bury) as verdict:
+            return self._unless_committed(raised(verdict))
         except (GeneratorExit, KeyboardInterrupt):
             raise
         # BaseException, because SystemExit and CancelledError from a handler must not stop the worker.
@@ -95,7 +93,23 @@ class Attempt:
             return failed(error_text(error))
         finally:
             followers = self.context._end()
-        return completed(value, followers, handler.forget)
+        return self._unless_committed(completed(value, followers, handler.forget))
+
+    def _unless_committed(self, result: pb.Result) -> pb.Result:
+        """What the result means if the handler completed the job in its own transaction.
+
+        If that transaction was committed, the job is gone, and whatever is reported for it is answered as lost. If not, the
+        job is still held and the effects of the handler do not exist: the attempt has failed.
+        """
+        return failed(NOT_COMMITTED) if self.context._is_completed_by_handler else result
+
+
+def raised(verdict: Snooze | Retry | Bury) -> pb.Result:
+    if isinstance(verdict, Snooze):
+        return pb.Result(snooze=pb.Snooze(delay=to_duration(verdict.delay)))
+    if isinstance(verdict, Retry):
+        return failed(verdict.reason, retry_after=to_duration(verdict.after))
+    return pb.Result(bury=pb.Bury(reason=plain_text(verdict.reason, ERROR_CHARS_MAX)))
 
 
 def completed(value: Any, followers: list[pb.NewJob], forget: bool) -> pb.Result:
