@@ -242,3 +242,30 @@ async fn a_handler_completes_with_followers_in_its_own_transaction() -> Result<(
     assert_eq!(db.count("select count(*) from pitwheel.job where (payload ->> 'n')::int < 2").await?, 2);
     Ok(())
 }
+
+#[tokio::test]
+async fn a_transaction_that_is_tried_again_writes_the_same_followers() -> Result<()> {
+    let db = TestDb::new().await?;
+    let url = db.url().to_owned();
+    let handler = move |work: Work, context: Context| {
+        let url = url.clone();
+        async move {
+            context.then(&Next { n: work.n });
+            let (mut client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await?;
+            tokio::spawn(connection);
+            for commits in [false, true] {
+                let transaction = client.transaction().await?;
+                let settled = pitwheel::transaction::tokio_postgres::complete(&transaction, &context).await?;
+                anyhow::ensure!(settled == Settled::Written, "lost");
+                if commits { transaction.commit().await? } else { transaction.rollback().await? }
+            }
+            Ok::<_, anyhow::Error>(())
+        }
+    };
+    let id = db.pitwheel().enqueue(&Work { n: 1 }).await?.id;
+    let running = start_worker(worker(db.pitwheel()).handle(handler));
+    wait_until("the job is done", async || Ok(db.state(id).await? == Some(State::Done))).await?;
+    running.stop().await?;
+    assert_eq!(db.count(NEXT).await?, 1);
+    Ok(())
+}

@@ -1,13 +1,18 @@
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+import psycopg
 import pytest
+import sqlalchemy
+from database import URL, sqlalchemy_url
 from fake_server import TIMEOUT, FakeServer, fake_server
+from real_server import SERVER
 
-from pitwheel import Context, Worker
+from pitwheel import Client, Context, Worker
 
 HandlerFunction = Callable[[Any, Context], Awaitable[Any]]
 RunWorker = Callable[..., Awaitable[Worker]]
@@ -48,3 +53,36 @@ async def work(server: FakeServer) -> AsyncIterator[RunWorker]:
             return await stack.enter_async_context(running(worker))
 
         yield work
+
+
+@pytest.fixture
+def connection() -> Iterator[psycopg.Connection]:
+    with psycopg.connect(URL) as connection:
+        yield connection
+        connection.rollback()
+
+
+@pytest.fixture
+def engine() -> Iterator[sqlalchemy.Engine]:
+    engine = sqlalchemy.create_engine(sqlalchemy_url())
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+async def async_connection() -> AsyncIterator[psycopg.AsyncConnection]:
+    async with await psycopg.AsyncConnection.connect(URL) as connection:
+        yield connection
+        await connection.rollback()
+
+
+@pytest.fixture
+def queue() -> str:
+    """A separate queue for each test, because other programs may use the database."""
+    return f"sdk-python-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    async with Client(SERVER) as client:
+        yield client

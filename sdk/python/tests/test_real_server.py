@@ -5,10 +5,8 @@ Needs `pitwheel serve` at PITWHEEL_SERVER (host:port), on the database of PITWHE
 
 import asyncio
 import json
-import os
 import urllib.request
-import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -17,46 +15,13 @@ import grpc.aio
 import psycopg
 import pytest
 from conftest import running
+from database import URL
+from real_server import SERVER, TIMEOUT, count, finished, job_once, needs_server
 
 import pitwheel
-from pitwheel import Bury, Client, Complete, Context, Job, NewJob, Retry, Snooze, Worker
-from pitwheel._proto import pitwheel_pb2 as pb
-from pitwheel._proto.pitwheel_pb2_grpc import WorkerServiceStub
+from pitwheel import Bury, Client, Context, NewJob, Retry, Snooze, Worker
 
-SERVER = os.environ.get("PITWHEEL_SERVER", "")
-URL = os.environ.get("PITWHEEL_DATABASE_URL", "")
-pytestmark = pytest.mark.skipif(
-    not (SERVER and URL), reason="needs PITWHEEL_SERVER and PITWHEEL_DATABASE_URL"
-)
-# In seconds. Reached only if something hangs.
-TIMEOUT = 30.0
-
-
-@pytest.fixture
-def queue() -> str:
-    """A separate queue for each test, because other programs may use the database."""
-    return f"sdk-python-{uuid.uuid4().hex[:12]}"
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[Client]:
-    async with Client(SERVER) as client:
-        yield client
-
-
-async def _job_once(client: Client, job_id: int, holds: Callable[[Job], bool]) -> Job:
-    async def look() -> Job:
-        while True:
-            job = await client.get(job_id)
-            if job is not None and holds(job):
-                return job
-            await asyncio.sleep(0.05)
-
-    return await asyncio.wait_for(look(), TIMEOUT)
-
-
-async def _finished(client: Client, job_id: int) -> Job:
-    return await _job_once(client, job_id, lambda job: job.finished_at is not None)
+pytestmark = needs_server
 
 
 async def a_job_runs_and_its_result_can_be_read(client: Client, queue: str) -> None:
@@ -69,7 +34,7 @@ async def a_job_runs_and_its_result_can_be_read(client: Client, queue: str) -> N
     enqueued = await client.enqueue("greet", {"name": "Ada"}, queue=queue, metadata={"traceparent": "00-1"})
     assert enqueued.is_new
     async with running(worker):
-        job = await _finished(client, enqueued.id)
+        job = await finished(client, enqueued.id)
 
     assert (job.state, job.attempt, job.result) == ("done", 1, {"greeted": "Ada", "trace": "00-1"})
 
@@ -87,7 +52,7 @@ async def a_job_enqueued_in_a_transaction_runs_after_the_commit(client: Client, 
             dropped = pitwheel.enqueue(connection, "greet", "dropped", queue=queue)
             connection.rollback()
             kept = pitwheel.enqueue(connection, "greet", "kept", queue=queue)
-        await _finished(client, kept)
+        await finished(client, kept)
 
     assert ran == ["kept"]
     assert await client.get(dropped) is None
@@ -113,7 +78,7 @@ async def a_handler_can_retry_snooze_and_bury_its_job(client: Client, queue: str
             name: (await client.enqueue("decide", name, queue=queue)).id
             for name in ("raise", "snooze", "bury")
         }
-        jobs = {name: await _finished(client, job_id) for name, job_id in ids.items()}
+        jobs = {name: await finished(client, job_id) for name, job_id in ids.items()}
 
     assert (jobs["raise"].state, jobs["raise"].attempt, len(jobs["raise"].errors)) == ("done", 2, 1)
     assert (jobs["snooze"].state, jobs["snooze"].attempt, jobs["snooze"].errors) == ("done", 1, [])
@@ -132,7 +97,7 @@ async def a_job_whose_last_attempt_fails_is_dead(client: Client, queue: str) -> 
     async with running(worker):
         raised = await client.enqueue("fail", queue=queue, max_attempts=1)
         hung = await client.enqueue("fail", "hang", queue=queue, max_attempts=1, timeout=0.1)
-        jobs = [await _finished(client, raised.id), await _finished(client, hung.id)]
+        jobs = [await finished(client, raised.id), await finished(client, hung.id)]
 
     assert [job.state for job in jobs] == ["dead", "dead"]
     assert "ValueError: never works" in str(jobs[0].errors)
@@ -150,10 +115,10 @@ async def a_running_job_reports_progress_and_can_be_cancelled(client: Client, qu
 
     async with running(worker):
         job_id = (await client.enqueue("long", queue=queue)).id
-        job = await _job_once(client, job_id, lambda job: job.progress is not None)
+        job = await job_once(client, job_id, lambda job: job.progress is not None)
         assert (job.state, job.progress, job.note) == ("running", 0.5, "half way")
         assert await client.cancel(job_id) is False
-        job = await _finished(client, job_id)
+        job = await finished(client, job_id)
 
     assert job.state == "cancelled"
 
@@ -162,7 +127,7 @@ async def a_waiting_job_is_cancelled_at_once(client: Client, queue: str) -> None
     job_id = (await client.enqueue("greet", queue=queue, delay=3600)).id
 
     assert await client.cancel(job_id) is True
-    assert (await _finished(client, job_id)).state == "cancelled"
+    assert (await finished(client, job_id)).state == "cancelled"
 
 
 async def a_job_released_by_a_shutdown_is_run_by_the_next_worker(client: Client, queue: str) -> None:
@@ -182,7 +147,7 @@ async def a_job_released_by_a_shutdown_is_run_by_the_next_worker(client: Client,
     async with running(first):
         await asyncio.wait_for(started.wait(), TIMEOUT)
     async with running(second):
-        job = await _finished(client, job_id)
+        job = await finished(client, job_id)
 
     assert (job.state, job.result) == ("done", 1), "the attempt that was released is not counted"
 
@@ -235,7 +200,7 @@ async def a_worker_that_is_asked_to_drain_finishes_and_returns(client: Client, q
     asyncio.get_running_loop().call_later(1, go.set)
     await asyncio.wait_for(run, TIMEOUT)
 
-    job = await _finished(client, job_id)
+    job = await finished(client, job_id)
     assert (job.state, job.result) == ("done", trace)
 
 
@@ -267,101 +232,108 @@ async def an_invalid_queue_name_is_raised_by_run() -> None:
     assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
-def _count(queue: str) -> int:
-    """How many jobs of the queue exist, live or finished."""
-    query = """
-        select (select count(*) from pitwheel.job where queue = %(queue)s)
-            + (select count(*) from pitwheel.job_history where queue = %(queue)s)
-    """
+@pytest.fixture
+def effects(queue: str) -> Iterator[str]:
+    """A table for the effects of handlers."""
+    table = f'"{queue}-effects"'
+    with psycopg.connect(URL, autocommit=True) as connection:
+        connection.execute(f"create table {table} (effect text)")
+        yield table
+        connection.execute(f"drop table {table}")
+
+
+def _committed(effects: str) -> list[str]:
     with psycopg.connect(URL) as connection:
-        row = connection.execute(query, {"queue": queue}).fetchone()
-    assert row is not None
-    return int(row[0])
+        return [row[0] for row in connection.execute(f"select effect from {effects} order by effect")]
 
 
-async def followers_of_a_completed_job_run(client: Client, queue: str) -> None:
-    ran: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
-    worker = Worker(SERVER, queues=[queue])
-
-    @worker.handler("import")
-    async def import_file(payload: Any, context: Context) -> Complete:
-        context.then(
-            NewJob(kind="index", payload=1, queue=queue), NewJob(kind="index", payload=2, queue=queue)
-        )
-        return Complete("imported").then(NewJob(kind="notify", payload="Ada", queue=queue))
-
-    @worker.handler("index")
-    async def index(payload: Any, context: Context) -> None:
-        ran.put_nowait((context.kind, payload))
-
-    @worker.handler("notify")
-    async def notify(payload: Any, context: Context) -> None:
-        ran.put_nowait((context.kind, payload))
-
-    async with running(worker):
-        job = await _finished(client, (await client.enqueue("import", queue=queue)).id)
-        assert (job.state, job.result) == ("done", "imported")
-        followers = [await asyncio.wait_for(ran.get(), TIMEOUT) for _ in range(3)]
-
-    assert sorted(followers, key=str) == [("index", 1), ("index", 2), ("notify", "Ada")]
-    assert await asyncio.to_thread(_count, queue) == 4
-
-
-async def a_lost_claim_leaves_no_followers(
-    client: Client, queue: str, caplog: pytest.LogCaptureFixture
+async def a_handler_completes_its_job_in_its_own_transaction(
+    client: Client, queue: str, effects: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    attempts: list[int] = []
-    worker = Worker(SERVER, queues=[queue])
+    receipts: list[str] = []
+    # One slot: the next job starts only after the server has freed it.
+    worker = Worker(SERVER, queues=[queue], slots=1)
 
-    @worker.handler("import")
-    async def import_file(payload: Any, context: Context) -> None:
-        attempts.append(context.fence)
-        if len(attempts) == 1:
-            # Settles the claim before this attempt does: its own report is then lost, and the job is claimed again.
-            claim = pb.Claim(job_id=context.id, fence=context.fence)
-            release = pb.ReportResultRequest(results=[pb.Result(claim=claim, release=pb.Release())])
-            async with grpc.aio.insecure_channel(SERVER) as channel:
-                response = await WorkerServiceStub(channel).ReportResult(release)
-            assert list(response.written) == [pb.WRITTEN_YES]
-            context.then(NewJob(kind="lost", queue=f"{queue}-followers"))
-        else:
-            context.then(NewJob(kind="kept", queue=f"{queue}-followers"))
+    @worker.handler("charge")
+    async def charge(payload: str, context: Context) -> None:
+        context.then(NewJob(kind="receipt", payload=payload, queue=queue))
+        async with await psycopg.AsyncConnection.connect(URL) as connection:
+            assert await pitwheel.complete_async(connection, context, {"charged": payload})
+            await connection.execute(f"insert into {effects} values (%s)", [payload])
+
+    @worker.handler("receipt", history="failures_only")
+    async def receipt(payload: str, context: Context) -> None:
+        def complete() -> None:
+            with psycopg.connect(URL) as connection:
+                assert pitwheel.complete(connection, context)
+                connection.execute(f"insert into {effects} values (%s)", [f"receipt of {payload}"])
+
+        await asyncio.to_thread(complete)
+        receipts.append(payload)
+        if len(receipts) == 2:
+            worker.stop()
+
+    ids = [(await client.enqueue("charge", name, queue=queue)).id for name in ("Ada", "Eve")]
+    await asyncio.wait_for(worker.run(), TIMEOUT)
+
+    jobs = [await finished(client, job_id) for job_id in ids]
+    assert [(job.state, job.attempt, job.result, job.errors) for job in jobs] == [
+        ("done", 1, {"charged": "Ada"}, []),
+        ("done", 1, {"charged": "Eve"}, []),
+    ]
+    assert _committed(effects) == ["Ada", "Eve", "receipt of Ada", "receipt of Eve"]
+    assert await asyncio.to_thread(count, queue) == 2, "the followers are done, and leave no history"
+    assert [record for record in caplog.records if record.levelname == "WARNING"] == []
+
+
+async def a_handler_whose_transaction_is_rolled_back_has_failed(
+    client: Client, queue: str, effects: str
+) -> None:
+    worker = Worker(SERVER, queues=[queue], slots=1)
+
+    @worker.handler("charge")
+    async def charge(payload: Any, context: Context) -> str:
+        context.then(NewJob(kind="receipt", queue=queue))
+        async with await psycopg.AsyncConnection.connect(URL) as connection:
+            assert await pitwheel.complete_async(connection, context, "charged")
+            await connection.execute(f"insert into {effects} values (%s)", ["charged"])
+            await connection.rollback()
+        return "returned"
 
     async with running(worker):
-        job = await _finished(client, (await client.enqueue("import", queue=queue)).id)
+        job = await finished(client, (await client.enqueue("charge", queue=queue, max_attempts=2)).id)
 
-    assert (job.state, len(attempts)) == ("done", 2)
-    assert f"lost: job {job.id} (fence {attempts[0]})" in caplog.text
-    assert await asyncio.to_thread(_count, f"{queue}-followers") == 1
+    assert (job.state, job.attempt, job.result) == ("dead", 2, None)
+    message = "the transaction in which the handler completed the job was not committed"
+    assert [(error["attempt"], error["cause"], error["message"]) for error in job.errors] == [
+        (1, "error", message),
+        (2, "error", message),
+    ]
+    assert _committed(effects) == []
+    assert await asyncio.to_thread(count, queue) == 1, "no follower"
 
 
-async def a_follower_with_the_key_of_a_live_job_is_not_added(client: Client, queue: str) -> None:
-    worker = Worker(SERVER, queues=[queue])
+async def a_handler_that_lost_its_claim_completes_nothing(client: Client, queue: str) -> None:
+    written: list[bool] = []
+    worker = Worker(SERVER, queues=[queue], slots=1)
 
-    @worker.handler("import")
-    async def import_file(payload: Any, context: Context) -> None:
-        context.then(NewJob(kind="notify", queue=queue, key=queue), NewJob(kind="notify", queue=queue))
+    @worker.handler("charge")
+    async def charge(payload: Any, context: Context) -> str | None:
+        if written:
+            return "by the second claim"
+        context.then(NewJob(kind="receipt", queue=queue))
+        async with await psycopg.AsyncConnection.connect(URL) as connection:
+            # Settles the claim in place of the server: the attempt is over, and the job waits for the next one.
+            await connection.execute(
+                "select pitwheel.fail(%s, %s, 'taken away', interval '0')", [context.id, context.fence]
+            )
+            await connection.commit()
+            written.append(await pitwheel.complete_async(connection, context, "by the first claim"))
+            await connection.rollback()
+        return None
 
-    waiting = await client.enqueue("notify", queue=queue, key=queue, delay=3600)
     async with running(worker):
-        job = await _finished(client, (await client.enqueue("import", queue=queue)).id)
+        job = await finished(client, (await client.enqueue("charge", queue=queue)).id)
 
-    assert (job.state, waiting.is_new) == ("done", True)
-    assert await asyncio.to_thread(_count, queue) == 3, (
-        "the job, the waiting one and the follower without a key"
-    )
-
-
-async def a_job_that_is_not_completed_has_no_followers(client: Client, queue: str) -> None:
-    worker = Worker(SERVER, queues=[queue])
-
-    @worker.handler("import")
-    async def import_file(payload: Any, context: Context) -> None:
-        context.then(NewJob(kind="notify", queue=queue))
-        raise Bury("no such file")
-
-    async with running(worker):
-        job = await _finished(client, (await client.enqueue("import", queue=queue)).id)
-
-    assert job.state == "dead"
-    assert await asyncio.to_thread(_count, queue) == 1
+    assert (written, job.state, job.result, len(job.errors)) == ([False], "done", "by the second claim", 1)
+    assert await asyncio.to_thread(count, queue) == 1

@@ -3,61 +3,21 @@
 Needs a migrated database: PITWHEEL_DATABASE_URL.
 """
 
-import os
-from collections.abc import AsyncIterator, Iterator
-from datetime import datetime, timedelta, timezone
-from typing import Any
+from datetime import datetime, timedelta
 
 import psycopg
 import pytest
 import sqlalchemy
+from database import NOON, QUEUE, live_job, needs_database, sqlalchemy_url
 from psycopg.rows import dict_row
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 import pitwheel
 
-URL = os.environ.get("PITWHEEL_DATABASE_URL", "")
-# No worker takes jobs from this queue.
-QUEUE = "sdk-python-transaction"
-needs_database = pytest.mark.skipif(not URL, reason="needs PITWHEEL_DATABASE_URL")
-NOON = datetime(2100, 1, 2, 12, 0, tzinfo=timezone.utc)
-
-
-@pytest.fixture
-def connection() -> Iterator[psycopg.Connection]:
-    with psycopg.connect(URL) as connection:
-        yield connection
-        connection.rollback()
-
-
-@pytest.fixture
-def engine() -> Iterator[sqlalchemy.Engine]:
-    engine = sqlalchemy.create_engine(_sqlalchemy_url())
-    yield engine
-    engine.dispose()
-
-
-@pytest.fixture
-async def async_connection() -> AsyncIterator[psycopg.AsyncConnection]:
-    async with await psycopg.AsyncConnection.connect(URL) as connection:
-        yield connection
-        await connection.rollback()
-
-
-def _sqlalchemy_url() -> sqlalchemy.URL:
-    return sqlalchemy.make_url(URL.replace("postgres://", "postgresql://", 1)).set(
-        drivername="postgresql+psycopg"
-    )
-
-
-def _job(job_id: int) -> dict[str, Any] | None:
-    with psycopg.connect(URL, row_factory=dict_row) as connection:
-        return connection.execute("select * from pitwheel.job where id = %s", [job_id]).fetchone()
-
 
 @needs_database
-def a_committed_psycopg_transaction_has_its_job(connection: psycopg.Connection) -> None:
+def a_committed_psycopg_transaction_has_itslive_job(connection: psycopg.Connection) -> None:
     job_id = pitwheel.enqueue(
         connection,
         "greet",
@@ -69,10 +29,10 @@ def a_committed_psycopg_transaction_has_its_job(connection: psycopg.Connection) 
         timeout=1.5,
         metadata={"tenant": 7},
     )
-    assert _job(job_id) is None, "not visible before the commit"
+    assert live_job(job_id) is None, "not visible before the commit"
     connection.commit()
 
-    job = _job(job_id)
+    job = live_job(job_id)
     assert job is not None
     fields = (
         "kind",
@@ -103,7 +63,7 @@ def a_psycopg_transaction_that_is_rolled_back_has_none(connection: psycopg.Conne
     job_id = pitwheel.enqueue(connection, "greet", queue=QUEUE)
     connection.rollback()
 
-    assert _job(job_id) is None
+    assert live_job(job_id) is None
 
 
 @needs_database
@@ -114,11 +74,11 @@ def a_psycopg_cursor_keeps_its_rows_and_its_row_factory(connection: psycopg.Conn
         assert cursor.fetchone() == {"seven": 7}
     connection.commit()
 
-    assert _job(job_id) is not None
+    assert live_job(job_id) is not None
 
 
 @needs_database
-def a_key_gives_back_the_live_job(connection: psycopg.Connection) -> None:
+def a_key_gives_back_the_livelive_job(connection: psycopg.Connection) -> None:
     first = pitwheel.enqueue(connection, "greet", {"n": 1}, queue=QUEUE, key="transaction")
     second = pitwheel.enqueue(connection, "greet", {"n": 2}, queue=QUEUE, key="transaction")
 
@@ -126,7 +86,7 @@ def a_key_gives_back_the_live_job(connection: psycopg.Connection) -> None:
 
 
 @needs_database
-def a_sqlalchemy_connection_commits_or_rolls_back_its_job(engine: sqlalchemy.Engine) -> None:
+def a_sqlalchemy_connection_commits_or_rolls_back_itslive_job(engine: sqlalchemy.Engine) -> None:
     with engine.begin() as connection:
         kept = pitwheel.enqueue(
             connection,
@@ -141,26 +101,26 @@ def a_sqlalchemy_connection_commits_or_rolls_back_its_job(engine: sqlalchemy.Eng
         dropped = pitwheel.enqueue(connection, "greet", queue=QUEUE)
         connection.rollback()
 
-    job = _job(kept)
+    job = live_job(kept)
     assert job is not None
     assert (job["payload"], job["timeout_ms"], job["run_at"]) == ({"at": "12:30"}, 2000, NOON)
-    assert _job(dropped) is None
+    assert live_job(dropped) is None
 
 
 @needs_database
-def a_sqlalchemy_session_commits_or_rolls_back_its_job(engine: sqlalchemy.Engine) -> None:
+def a_sqlalchemy_session_commits_or_rolls_back_itslive_job(engine: sqlalchemy.Engine) -> None:
     with Session(engine) as session:
         kept = pitwheel.enqueue(session, "greet", queue=QUEUE, run_at=NOON)
         session.commit()
         dropped = pitwheel.enqueue(session, "greet", queue=QUEUE)
         session.rollback()
 
-    assert _job(kept) is not None
-    assert _job(dropped) is None
+    assert live_job(kept) is not None
+    assert live_job(dropped) is None
 
 
 @needs_database
-async def an_async_psycopg_connection_commits_or_rolls_back_its_job(
+async def an_async_psycopg_connection_commits_or_rolls_back_itslive_job(
     async_connection: psycopg.AsyncConnection,
 ) -> None:
     kept = await pitwheel.enqueue_async(async_connection, "greet", queue=QUEUE, run_at=NOON)
@@ -168,13 +128,13 @@ async def an_async_psycopg_connection_commits_or_rolls_back_its_job(
     dropped = await pitwheel.enqueue_async(async_connection.cursor(), "greet", queue=QUEUE)
     await async_connection.rollback()
 
-    assert _job(kept) is not None
-    assert _job(dropped) is None
+    assert live_job(kept) is not None
+    assert live_job(dropped) is None
 
 
 @needs_database
-async def an_async_sqlalchemy_session_commits_or_rolls_back_its_job() -> None:
-    engine = create_async_engine(_sqlalchemy_url())
+async def an_async_sqlalchemy_session_commits_or_rolls_back_itslive_job() -> None:
+    engine = create_async_engine(sqlalchemy_url())
     async with AsyncSession(engine) as session:
         kept = await pitwheel.enqueue_async(session, "greet", queue=QUEUE, run_at=NOON)
         await session.commit()
@@ -184,9 +144,9 @@ async def an_async_sqlalchemy_session_commits_or_rolls_back_its_job() -> None:
         also_kept = await pitwheel.enqueue_async(connection, "greet", queue=QUEUE, run_at=NOON)
     await engine.dispose()
 
-    assert _job(kept) is not None
-    assert _job(dropped) is None
-    assert _job(also_kept) is not None
+    assert live_job(kept) is not None
+    assert live_job(dropped) is None
+    assert live_job(also_kept) is not None
 
 
 @needs_database

@@ -65,7 +65,7 @@ impl Column {
     }
 }
 
-/// The table as text. It has styles, which [`print`](super::print) removes where they are not wanted.
+/// The table as text. It has styles, which [`print`](super::print()) removes where they are not wanted.
 pub(crate) fn render(mut columns: Vec<Column>) -> String {
     columns.retain(|column| !column.optional || column.cells.iter().any(|cell| !cell.is_empty()));
     let height = columns.first().map_or(0, |column| column.cells.len());

@@ -184,7 +184,7 @@ fn a_cancel_asks_running_jobs_to_stop() -> Result {
     };
     block_until("the job runs", || in_state("running") == 1)?;
     let refused = db.run(&["jobs", "delete", &id])?.with_code(3)?;
-    refused.assert_error("cancel one that runs");
+    refused.assert_error("a running job can be cancelled");
     let output = db.run(&["jobs", "cancel", &id])?.with_code(0)?;
     assert!(output.err.contains("its handler is asked to stop"), "{output:#?}");
     block_until("the job is cancelled", || in_state("cancelled") == 1)?;

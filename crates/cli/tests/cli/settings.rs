@@ -58,7 +58,10 @@ fn logs_follow_the_same_order_and_are_json_on_every_line() -> Result {
     for json in [logged("", &[])?, logged("text", &["--log-format", "json"])?] {
         let line: Value = serde_json::from_str(&json)?;
         assert_eq!(line["level"], json!("ERROR"));
-        assert!(line["message"].as_str().is_some_and(|words| words.starts_with("job 999 is not")), "{line}");
+        assert!(
+            line["message"].as_str().is_some_and(|words| words.starts_with("job 999 was not found")),
+            "{line}"
+        );
         assert!(line["timestamp"].as_str().is_some_and(|time| time.ends_with('Z')), "{line}");
     }
     assert_eq!(logged("text", &[])?, text);

@@ -71,7 +71,7 @@ fn an_invalid_token_is_refused() -> Result {
         (&["ci"], "--role <ROLE>"),
         (&["ci", "--role", "boss"], "possible values: viewer, operator, admin, worker, producer"),
         (&["ci", "--role", "admin", "--expires", "soon"], "give a number and a unit"),
-        (&["ci", "--role", "admin", "--expires", "0s"], "it is zero"),
+        (&["ci", "--role", "admin", "--expires", "0s"], "it must not be zero"),
         (&["ci", "--role", "admin", "--expires", "99999d"], "more than 100 years away"),
         (&["no name", "--role", "admin"], "is not a name"),
     ];

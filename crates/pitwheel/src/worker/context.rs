@@ -124,7 +124,8 @@ impl Context {
 
     /// The completion with the followers that the handler named before it, all in the trace of this job.
     pub(crate) fn complete(&self, completion: Completion) -> Result<Completion, Error> {
-        let named = std::mem::take(&mut *self.followers());
+        // Not taken: a handler may complete again in another transaction, after the first one was rolled back.
+        let named = self.followers().clone();
         let then: Vec<NewJob> =
             named.into_iter().chain(completion.then).map(|job| self.traced(job)).collect();
         if then.len() > FOLLOWERS_MAX {

@@ -7,7 +7,7 @@ the result of the worker that has the job now.
 from .client import Client, Enqueued, Job
 from .context import Context
 from .new_job import NewJob
-from .transaction import enqueue, enqueue_async
+from .transaction import complete, complete_async, enqueue, enqueue_async
 from .verdict import Bury, Complete, Retry, Snooze
 from .worker import Worker
 
@@ -22,6 +22,8 @@ __all__ = [
     "Retry",
     "Snooze",
     "Worker",
+    "complete",
+    "complete_async",
     "enqueue",
     "enqueue_async",
 ]

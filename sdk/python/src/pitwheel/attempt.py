@@ -10,7 +10,8 @@ from typing import Any
 from ._proto import pitwheel_pb2 as pb
 from .context import Context
 from .followers import check_followers
-from .json_text import plain_text, to_json
+from .json_text import error_text, plain_text
+from .result import result_to_json
 from .span import from_duration, to_duration
 from .verdict import Bury, Complete, Retry, Snooze
 
@@ -18,8 +19,8 @@ log = logging.getLogger("pitwheel")
 
 # Longer messages are cut. The server cuts at the same length, because it stores up to 50 errors with a job.
 ERROR_CHARS_MAX = 4000
-# The server refuses larger results.
-RESULT_BYTES_MAX = 256 * 1024
+# The Rust library has the same message.
+NOT_COMMITTED = "the transaction in which the handler completed the job was not committed"
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Attempt:
 
     def __init__(self, handler: Handler | None, assignment: pb.Assignment) -> None:
         self.handler = handler
-        self.context = Context(assignment)
+        self.context = Context(assignment, keeps_history=handler is None or not handler.forget)
         self.payload: str = assignment.payload
         self.timeout = from_duration(assignment.timeout) if assignment.HasField("timeout") else None
         self._task: asyncio.Task[Any] | None = None
@@ -76,12 +77,8 @@ class Attempt:
     async def _call(self, handler: Handler, payload: Any) -> pb.Result:
         try:
             value = await handler.call(payload, self.context)
-        except Snooze as snooze:
-            return pb.Result(snooze=pb.Snooze(delay=to_duration(snooze.delay)))
-        except Bury as bury:
-            return pb.Result(bury=pb.Bury(reason=plain_text(bury.reason, ERROR_CHARS_MAX)))
-        except Retry as retry:
-            return failed(retry.reason, retry_after=to_duration(retry.after))
+        except (Snooze, Retry, Bury) as verdict:
+            return self._unless_committed(raised(verdict))
         except (GeneratorExit, KeyboardInterrupt):
             raise
         # BaseException, because SystemExit and CancelledError from a handler must not stop the worker.
@@ -96,29 +93,34 @@ class Attempt:
             return failed(error_text(error))
         finally:
             followers = self.context._end()
-        return completed(value, followers, handler.forget)
+        return self._unless_committed(completed(value, followers, handler.forget))
+
+    def _unless_committed(self, result: pb.Result) -> pb.Result:
+        """What the result means if the handler completed the job in its own transaction.
+
+        If that transaction was committed, the job is gone, and whatever is reported for it is answered as lost. If not, the
+        job is still held and the effects of the handler do not exist: the attempt has failed.
+        """
+        return failed(NOT_COMMITTED) if self.context._is_completed_by_handler else result
+
+
+def raised(verdict: Snooze | Retry | Bury) -> pb.Result:
+    if isinstance(verdict, Snooze):
+        return pb.Result(snooze=pb.Snooze(delay=to_duration(verdict.delay)))
+    if isinstance(verdict, Retry):
+        return failed(verdict.reason, retry_after=to_duration(verdict.after))
+    return pb.Result(bury=pb.Bury(reason=plain_text(verdict.reason, ERROR_CHARS_MAX)))
 
 
 def completed(value: Any, followers: list[pb.NewJob], forget: bool) -> pb.Result:
     """The job is done. If its result or its followers cannot be stored, the attempt has failed instead."""
     if isinstance(value, Complete):
         value, followers = value.result, followers + value._followers
-    if followers:
-        try:
-            check_followers(followers)
-        except ValueError as error:
-            return failed(str(error))
-    if value is None:
-        return pb.Result(complete=pb.Complete(forget=forget, then=followers))
     try:
-        result = to_json(value)
-    except Exception as error:
-        return failed(f"the result is not JSON: {error_text(error)}")
-    # A character has at most four bytes in UTF-8, so short results need not be encoded to be measured.
-    if len(result) * 4 > RESULT_BYTES_MAX and (size := len(result.encode())) > RESULT_BYTES_MAX:
-        return failed(
-            f"the result has {size} bytes, the limit is {RESULT_BYTES_MAX}: store it elsewhere and return a reference"
-        )
+        check_followers(followers)
+        result = None if value is None else result_to_json(value)
+    except ValueError as error:
+        return failed(str(error))
     return pb.Result(complete=pb.Complete(result=result, forget=forget, then=followers))
 
 
@@ -133,13 +135,3 @@ def failed(
 
 def released() -> pb.Result:
     return pb.Result(release=pb.Release())
-
-
-def error_text(error: BaseException) -> str:
-    """`TypeName: text`, or only the type if there is no text. Never raises, even if `str(error)` does."""
-    name = type(error).__name__
-    try:
-        text = str(error)
-    except Exception:
-        return name
-    return f"{name}: {text}" if text else name

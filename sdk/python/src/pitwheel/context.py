@@ -20,6 +20,8 @@ class Context:
     __slots__ = (
         "_followers",
         "_has_ended",
+        "_is_completed_by_handler",
+        "_keeps_history",
         "_metadata",
         "_progress",
         "attempt",
@@ -34,7 +36,7 @@ class Context:
         "tracestate",
     )
 
-    def __init__(self, assignment: pb.Assignment) -> None:
+    def __init__(self, assignment: pb.Assignment, keeps_history: bool = True) -> None:
         #: The id of the job. Use it as the idempotency key for effects outside the database.
         self.id: int = assignment.job_id
         #: A number that grows with each claim of the job. Pass it to systems that can refuse writes with a lower number.
@@ -55,6 +57,8 @@ class Context:
         self._progress: pb.Progress | None = None
         self._followers: list[pb.NewJob] = []
         self._has_ended = False
+        self._is_completed_by_handler = False
+        self._keeps_history = keeps_history
 
     @property
     def metadata(self) -> Any:
@@ -64,7 +68,7 @@ class Context:
     def progress(self, fraction: float, note: str = "") -> None:
         """Reports how far the attempt is, from 0 to 1, with a note of one line.
 
-        The latest value is sent about once a second. May be called from any thread.
+        The latest value is sent about once a second, until `pitwheel.complete`. May be called from any thread.
         """
         fraction = min(max(fraction, 0.0), 1.0) if math.isfinite(fraction) else 0.0
         self._progress = pb.Progress(fraction=fraction, note=plain_text(note, NOTE_CHARS_MAX))
@@ -78,18 +82,31 @@ class Context:
 
         A key works as in `Client.enqueue`: if a live job with the same kind and key exists, that job is kept and nothing is
         added. At most 100 followers. Raises `TypeError` or `ValueError` for an invalid job or too many; then none of `jobs`
-        is added. Call it from the handler, or from a thread that the handler waits for.
+        is added. Call it from the handler, or from a thread that the handler waits for, and before `pitwheel.complete`.
         """
-        if self._has_ended:
-            raise RuntimeError(
-                f"the attempt of job `{self.id}` has ended: call `then` before the handler returns"
-            )
+        self._check_running("then")
+        if self._is_completed_by_handler:
+            raise RuntimeError(f"`pitwheel.complete` was called for job `{self.id}`: call `then` before it")
         add_followers(self._followers, jobs)
 
     def _end(self) -> list[pb.NewJob]:
         """Returns the followers. `then` raises from now on, because further followers would not be sent."""
         self._has_ended = True
         return self._followers
+
+    def _complete_by_handler(self) -> None:
+        """The handler is about to complete the job in its own transaction. `then` raises from now on.
+
+        May be called again: the handler can repeat a transaction that was rolled back.
+        """
+        self._check_running("complete")
+        self._is_completed_by_handler = True
+
+    def _check_running(self, function: str) -> None:
+        if self._has_ended:
+            raise RuntimeError(
+                f"the attempt of job `{self.id}` has ended: call `{function}` before the handler returns"
+            )
 
     def _take_progress(self) -> pb.Progress | None:
         # Checked first: an unconditional swap could drop a value that another thread sets between read and write.

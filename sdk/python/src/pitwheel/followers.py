@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Sequence
 
 from ._proto import pitwheel_pb2 as pb
+from .json_text import to_json
 from .new_job import NewJob, to_proto
+from .span import check_span, from_duration
 
 # The server refuses more: all followers of a job are written by the statement that completes it.
 FOLLOWERS_MAX = 100
@@ -27,6 +29,37 @@ def check_followers(followers: Sequence[pb.NewJob]) -> None:
             f"the followers have {size} bytes, the limit is {FOLLOWERS_BYTES_MAX}: "
             "store large payloads elsewhere and enqueue references"
         )
+
+
+def followers_to_json(followers: Iterable[pb.NewJob]) -> str:
+    """A JSON array of the followers. Their fields are the parameters of the SQL function `pitwheel.enqueue`, and `delay`.
+
+    Raises `ValueError` for a delay that the server would refuse: in SQL, a negative one would mean now.
+    """
+    return f"[{','.join(map(_to_json, followers))}]"
+
+
+def _to_json(job: pb.NewJob) -> str:
+    # Each value is JSON text. Payload and metadata are not parsed: parsing them would drop duplicate keys.
+    fields = {
+        "kind": to_json(job.kind),
+        "payload": job.payload,
+        "queue": to_json(job.queue),
+        "priority": to_json(job.priority),
+        "max_attempts": to_json(job.max_attempts),
+    }
+    if job.HasField("run_at"):
+        fields["run_at"] = to_json(job.run_at.ToJsonString())
+    if job.HasField("delay"):
+        check_span(from_duration(job.delay))
+        fields["delay"] = to_json(job.delay.ToJsonString())
+    if job.HasField("timeout"):
+        fields["timeout"] = to_json(job.timeout.ToJsonString())
+    if job.HasField("key"):
+        fields["key"] = to_json(job.key)
+    if job.HasField("metadata"):
+        fields["metadata"] = job.metadata
+    return "{" + ",".join(f'"{name}":{value}' for name, value in fields.items()) + "}"
 
 
 def _check_count(count: int) -> None:

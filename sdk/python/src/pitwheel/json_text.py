@@ -1,4 +1,4 @@
-"""Text that Postgres can store: compact JSON without NaN, and plain text without NUL."""
+"""Text of values and errors: compact JSON without NaN, and plain text without NUL, which Postgres can store."""
 
 import json
 from typing import Any
@@ -15,3 +15,13 @@ def to_json(value: Any) -> str:
 def plain_text(text: str, chars_max: int) -> str:
     """The text cut to `chars_max` characters, without NUL and lone surrogates. Never raises."""
     return text[:chars_max].replace("\0", "").encode("utf-8", "replace").decode()
+
+
+def error_text(error: BaseException) -> str:
+    """`TypeName: text`, or only the type if there is no text. Never raises, even if `str(error)` does."""
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except Exception:
+        return name
+    return f"{name}: {text}" if text else name

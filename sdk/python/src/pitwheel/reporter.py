@@ -48,6 +48,10 @@ class Report:
     def is_progress(self) -> bool:
         return self.result.HasField("progress")
 
+    @property
+    def is_completed_by_handler(self) -> bool:
+        return self.held.attempt.context._is_completed_by_handler
+
 
 class Reporter:
     """Sends one request at a time. Results that arrive meanwhile form the next batch, so batches grow with the load."""
@@ -98,8 +102,9 @@ class Reporter:
         size = 0
         while self._queue and len(batch) < RESULTS_MAX:
             report = self._queue[0]
-            # The job has a final result by now. If that is written first, this progress would be answered as lost.
-            if report.is_progress and report.held.is_finished:
+            # The job has a final result by now, or the handler's transaction settles it. Until that is written, this
+            # progress could have to wait for it; afterwards it would be answered as lost.
+            if report.is_progress and (report.held.is_finished or report.is_completed_by_handler):
                 self._queue.popleft()
                 continue
             size += report.result.ByteSize()
@@ -152,6 +157,9 @@ class Reporter:
         await self._report([Report(report.held, substitute, is_substitute=True)])
 
     def _lost(self, report: Report, tries: int) -> None:
+        # The handler's own transaction completed the job and is committed: the job is settled, not lost.
+        if report.is_completed_by_handler:
+            return
         job_id, fence = report.held.claim
         if report.is_progress:
             report.held.attempt.context.cancelled.set()

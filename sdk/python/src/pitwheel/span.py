@@ -5,11 +5,22 @@ from typing import TypeAlias
 
 from google.protobuf.duration_pb2 import Duration
 
+# The server refuses longer time spans.
+SPAN_MAX = timedelta(days=100 * 365)
+
 Span: TypeAlias = timedelta | float
 
 
 def to_timedelta(span: Span) -> timedelta:
     return span if isinstance(span, timedelta) else timedelta(seconds=span)
+
+
+def check_span(span: Span) -> timedelta:
+    """Raises `ValueError` here, inside the handler: the traceback shows the line, and the attempt fails with this error."""
+    checked = to_timedelta(span)
+    if not timedelta(0) <= checked <= SPAN_MAX:
+        raise ValueError(f"`{span}` is not a time span from 0 to 100 years")
+    return checked
 
 
 def to_seconds(span: Span) -> float:

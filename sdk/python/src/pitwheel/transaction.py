@@ -1,13 +1,16 @@
-"""Enqueues jobs in the caller's transaction: the job exists if and only if the transaction commits."""
+"""Enqueues and completes jobs in the caller's transaction: what it writes exists if and only if it commits."""
 
-import re
 from datetime import datetime
 from typing import Any
 
+from .connection import fetch_value, fetch_value_async, find_library
+from .context import Context
+from .followers import followers_to_json
 from .json_text import to_json
+from .result import result_to_json
 from .span import Span, to_timedelta, with_zone
 
-_PSYCOPG = """
+_ENQUEUE = """
 select pitwheel.enqueue(
     kind         => cast(%(kind)s as text),
     payload      => cast(%(payload)s as json),
@@ -20,7 +23,26 @@ select pitwheel.enqueue(
     metadata     => cast(%(metadata)s as json)
 )
 """
-_SQLALCHEMY = re.sub(r"%\((\w+)\)s", r":\1", _PSYCOPG)
+# The database's clock turns a delay into a time. `timeout` stays text: `pitwheel.complete` reads it as an interval.
+_COMPLETE = """
+select pitwheel.complete(
+    job_id       => cast(%(job_id)s as bigint),
+    fence        => cast(%(fence)s as bigint),
+    result       => cast(%(result)s as json),
+    followers    => (
+        select coalesce(json_agg(row_to_json(follower)), '[]')
+        from (
+            select job.kind, job.payload, job.queue, coalesce(job.run_at, clock_timestamp() + job.delay) as run_at,
+                job.priority, job.max_attempts, job.timeout, job.key, job.metadata
+            from json_to_recordset(cast(%(followers)s as json)) as job(
+                kind text, payload json, queue text, run_at timestamptz, delay interval, priority integer,
+                max_attempts integer, timeout text, key text, metadata json
+            )
+        ) as follower
+    ),
+    keep_history => cast(%(keep_history)s as boolean)
+)
+"""
 
 
 def enqueue(
@@ -42,17 +64,8 @@ def enqueue(
     transaction commits. If a live job with the same kind and key exists, its id is returned and nothing is added.
     """
     values = _values(kind, payload, queue, run_at, priority, max_attempts, timeout, key, metadata)
-    library = _library(connection, is_async=False)
-    if library == "sqlalchemy":
-        from sqlalchemy import text
-
-        return int(connection.execute(text(_SQLALCHEMY), values).scalar_one())
-    from psycopg.rows import tuple_row
-
-    # A separate cursor, because the caller's may have a row factory, or rows that are not read yet.
-    with _psycopg_connection(connection).cursor(row_factory=tuple_row) as cursor:
-        cursor.execute(_PSYCOPG, values)
-        return int(cursor.fetchone()[0])
+    library = find_library(connection, "enqueue", is_async=False)
+    return int(fetch_value(library, connection, _ENQUEUE, values))
 
 
 async def enqueue_async(
@@ -70,16 +83,44 @@ async def enqueue_async(
 ) -> int:
     """Like `enqueue`, with a psycopg AsyncConnection or AsyncCursor, or a SQLAlchemy AsyncConnection or AsyncSession."""
     values = _values(kind, payload, queue, run_at, priority, max_attempts, timeout, key, metadata)
-    library = _library(connection, is_async=True)
-    if library == "sqlalchemy":
-        from sqlalchemy import text
+    library = find_library(connection, "enqueue", is_async=True)
+    return int(await fetch_value_async(library, connection, _ENQUEUE, values))
 
-        return int((await connection.execute(text(_SQLALCHEMY), values)).scalar_one())
-    from psycopg.rows import tuple_row
 
-    async with _psycopg_connection(connection).cursor(row_factory=tuple_row) as cursor:
-        await cursor.execute(_PSYCOPG, values)
-        return int((await cursor.fetchone())[0])
+def complete(connection: Any, context: Context, result: Any = None) -> bool:
+    """Completes the handler's job in the current transaction of `connection`, with the followers of `Context.then`.
+
+    Returns True if the completion is written. It exists, with the followers and everything else in the transaction, if and
+    only if the transaction commits. Returns False if the claim is lost: the job is settled, or another worker has it. Then
+    roll back, because the effects of this attempt must not exist.
+
+    `connection` is a psycopg connection or cursor, or a SQLAlchemy Connection or Session, to the database of the server.
+    `result` is any JSON value; `None`: no result. If it is not JSON or too large, raises `ValueError` and sends nothing.
+
+    End the transaction before the handler returns: until then the job is locked, and the worker's report waits. What the
+    handler returns is ignored. If the transaction was not committed, the attempt counts as failed.
+    """
+    library = find_library(connection, "complete", is_async=False)
+    return bool(fetch_value(library, connection, _COMPLETE, _completion(context, result)))
+
+
+async def complete_async(connection: Any, context: Context, result: Any = None) -> bool:
+    """Like `complete`, with a psycopg AsyncConnection or AsyncCursor, or a SQLAlchemy AsyncConnection or AsyncSession."""
+    library = find_library(connection, "complete", is_async=True)
+    return bool(await fetch_value_async(library, connection, _COMPLETE, _completion(context, result)))
+
+
+def _completion(context: Context, result: Any) -> dict[str, Any]:
+    """The values of the statement. When this returns, the context is marked: the statement may be written from now on."""
+    values = {
+        "job_id": context.id,
+        "fence": context.fence,
+        "result": None if result is None else result_to_json(result),
+        "followers": followers_to_json(context._followers),
+        "keep_history": context._keeps_history,
+    }
+    context._complete_by_handler()
+    return values
 
 
 def _values(
@@ -104,23 +145,3 @@ def _values(
         "key": key,
         "metadata": None if metadata is None else to_json(metadata),
     }
-
-
-def _library(connection: Any, is_async: bool) -> str:
-    """The library that the connection belongs to, found by class name: neither library has to be installed."""
-    for ancestor in type(connection).__mro__:
-        library = ancestor.__module__.partition(".")[0]
-        if library not in ("psycopg", "sqlalchemy"):
-            continue
-        if ancestor.__name__.lower().startswith("async") != is_async:
-            name = "enqueue" if is_async else "enqueue_async"
-            raise TypeError(f"`{ancestor.__name__}` needs `pitwheel.{name}`")
-        return library
-    raise TypeError(
-        f"`{type(connection).__name__}` is not a supported connection: "
-        "give a connection of psycopg (version 3) or SQLAlchemy"
-    )
-
-
-def _psycopg_connection(connection_or_cursor: Any) -> Any:
-    return getattr(connection_or_cursor, "connection", connection_or_cursor)

@@ -1,15 +1,11 @@
 """What a handler returns to complete its job with followers, or raises to snooze, retry or bury it."""
 
-from datetime import timedelta
 from typing import Any
 
 from ._proto import pitwheel_pb2 as pb
 from .followers import add_followers
 from .new_job import NewJob
-from .span import Span, to_timedelta
-
-# The server refuses longer time spans.
-SPAN_MAX = timedelta(days=100 * 365)
+from .span import Span, check_span
 
 
 class Complete:
@@ -44,7 +40,7 @@ class Snooze(Verdict):
 
     def __init__(self, delay: Span) -> None:
         super().__init__(f"snoozed for {delay}")
-        self.delay = _checked(delay)
+        self.delay = check_span(delay)
 
 
 class Retry(Verdict):
@@ -55,7 +51,7 @@ class Retry(Verdict):
 
     def __init__(self, after: Span, reason: object) -> None:
         super().__init__(reason)
-        self.after = _checked(after)
+        self.after = check_span(after)
         self.reason = str(reason)
 
 
@@ -65,11 +61,3 @@ class Bury(Verdict):
     def __init__(self, reason: object) -> None:
         super().__init__(reason)
         self.reason = str(reason)
-
-
-def _checked(span: Span) -> timedelta:
-    """Raises `ValueError` here, inside the handler: the traceback shows the line, and the attempt fails with this error."""
-    checked = to_timedelta(span)
-    if not timedelta(0) <= checked <= SPAN_MAX:
-        raise ValueError(f"`{span}` is not a time span from 0 to 100 years")
-    return checked
