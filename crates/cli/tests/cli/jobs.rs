@@ -314,7 +314,9 @@ fn output_is_coloured_only_on_a_terminal_that_wants_it() -> Result {
         let line = format!("{binary} jobs list && {binary} jobs show {id}");
         let mut script = std::process::Command::new("script");
         script.args(["-qec", &line, "/dev/null"]).current_dir(db.folder()).stdin(Stdio::null());
-        script.env("DATABASE_URL", &db.url).env("TERM", "xterm").env_remove("NO_COLOR").env(name, value);
+        // With `CI` set, colours are on whatever the terminal is.
+        script.env_remove("NO_COLOR").env_remove("CI");
+        script.env("DATABASE_URL", &db.url).env("TERM", "xterm").env(name, value);
         let output = Output::of(&mut script)?.with_code(0)?;
         assert!(output.out.contains("cancelled"), "{output:#?}");
         Ok(output.out.contains("\u{1b}["))
