@@ -16,18 +16,16 @@ struct Statement {
 /// Worker 1 claims 100 jobs of `default`, on all priorities, from the start.
 const CLAIM: Statement = Statement {
     sql: include_str!("../sql/engine/claim.sql"),
-    types: "bigint, text[], int[], text[], smallint[], timestamptz[], bigint[], text[]",
-    values: "1, array['default'], array[100],
-        array_fill('default'::text, array[19]), '{9,8,7,6,5,4,3,2,1,0,-1,-2,-3,-4,-5,-6,-7,-8,-9}',
+    types: "bigint, text[], int[], int[], smallint[], timestamptz[], bigint[], text[]",
+    values: "1, array['default'], array[100], array[1], '{9,8,7,6,5,4,3,2,1,0,-1,-2,-3,-4,-5,-6,-7,-8,-9}',
         array_fill(timestamptz 'epoch', array[19]), array_fill(0::bigint, array[19]), array['test']",
 };
 
 /// The same, for the streams of a node.
 const CLAIM_FOR_WORKERS: Statement = Statement {
     sql: include_str!("../sql/engine/claim_for_workers.sql"),
-    types: "bigint[], bigint[], text[], text[], smallint[], timestamptz[], bigint[], text[]",
-    values: "array_fill(1::bigint, array[100]), array[1], array['default'],
-        array_fill('default'::text, array[19]), '{9,8,7,6,5,4,3,2,1,0,-1,-2,-3,-4,-5,-6,-7,-8,-9}',
+    types: "bigint[], bigint[], text[], int[], smallint[], timestamptz[], bigint[], text[]",
+    values: "array_fill(1::bigint, array[100]), array[1], array['default'], array[1], '{9,8,7,6,5,4,3,2,1,0,-1,-2,-3,-4,-5,-6,-7,-8,-9}',
         array_fill(timestamptz 'epoch', array[19]), array_fill(0::bigint, array[19]), array['test']",
 };
 
@@ -69,7 +67,10 @@ async fn fill(client: &Client, jobs: usize) -> Result<()> {
 async fn plan(client: &Client, statement: &Statement, mode: &str, how: &str) -> Result<Value> {
     let Statement { sql, types, values } = statement;
     client
-        .batch_execute(&format!("begin; set local plan_cache_mode = {mode}; prepare hot({types}) as {sql}"))
+        .batch_execute(&format!(
+            "begin; set local plan_cache_mode = {mode}; set local enable_seqscan = off;
+            set local enable_bitmapscan = off; prepare hot({types}) as {sql}"
+        ))
         .await?;
     let explain = format!("explain ({how}, format json) execute hot({values})");
     let explained: Value = client.query_one(&explain, &[]).await?.get(0);

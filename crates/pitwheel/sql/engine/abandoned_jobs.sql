@@ -1,4 +1,4 @@
--- abandoned_jobs.sql: the jobs that dead workers still hold, a limited number of holds at a time, oldest first.
+-- abandoned_jobs.sql: the jobs that dead workers still hold, a page of holds at a time, oldest first, above the hold $2.
 -- Uses hold_worker: it costs what the dead workers held. The writes that follow are fenced. A row that another transaction has
 -- locked (a settle in a user's transaction) is skipped, so that one open transaction cannot stop the sweep.
 with holds as materialized (
@@ -6,6 +6,7 @@ with holds as materialized (
     from pitwheel.worker
     join pitwheel.hold on hold.worker = worker.id
     where worker.dead_at is not null
+      and hold.id > $2
     order by hold.id
     limit $1
 )

@@ -1,11 +1,12 @@
 -- claim.sql: claims due jobs for one worker, at most the given slots of each queue, and records them in one hold.
 -- Uses job_due: every level (a priority of a queue) is read from its lower bound, in index order, and no further than needed. The
 -- update changes no indexed column and finds its rows by ctid, which cannot change while the row is locked. The ctids are an
--- array, because a join could be planned as a scan of the whole table.
+-- array, because a join could be planned as a scan of the whole table. A queue has 19 levels, from the index $4 on. The kinds are a
+-- hashed subplan: an array of 1,000 would be searched from its start for every row.
 -- Zero rows: nothing is due, the queues are paused, or the worker was declared dead or is quiet.
 with asked as materialized (
-    select ask.queue, ask.slots
-    from unnest($2::text[], $3::int[]) as ask(queue, slots)
+    select ask.queue, ask.slots, ask.first
+    from unnest($2::text[], $3::int[], $4::int[]) as ask(queue, slots, first)
     where exists (select from pitwheel.worker where worker.id = $1 and worker.dead_at is null and worker.quiet_at is null)
       and not exists (
           select from pitwheel.queue
@@ -17,22 +18,24 @@ due as materialized (
     from asked
     cross join lateral (
         select job.tid, job.id
-        from unnest($4::text[], $5::smallint[], $6::timestamptz[], $7::bigint[]) as level(queue, priority, run_at, id)
+        from generate_series(asked.first, asked.first + 18) as at(n)
+        cross join lateral (
+            select ($5::smallint[])[at.n] as priority, ($6::timestamptz[])[at.n] as run_at, ($7::bigint[])[at.n] as id
+        ) as level
         cross join lateral (
             select job.ctid as tid, job.id
             from pitwheel.job
-            where job.queue = level.queue
+            where job.queue = asked.queue
               and job.priority = level.priority
               and (job.run_at, job.id) > (level.run_at, level.id)
               and job.run_at <= now()
               and job.holder is null
               and job.crashes < 2
-              and job.kind = any($8::text[])
+              and (job.kind in (select unnest($8::text[]))) is true
             order by job.run_at, job.id
             limit asked.slots
             for no key update skip locked
         ) as job
-        where level.queue = asked.queue
         limit asked.slots
     ) as head
 ),

@@ -1,5 +1,5 @@
 -- claim_for_workers.sql: claims like claim.sql, for many workers at once: the n-th due job goes to the worker of the n-th slot.
--- Uses job_due in the same way. A queue earlier in the list is read first; the caller rotates the list.
+-- Uses job_due and finds levels and kinds in the same way. A queue earlier in the list is read first; the caller rotates the list.
 -- The row of the first job returns the holds that were created. Zero rows: nothing is due, the queues are paused, or all the
 -- workers were declared dead or are quiet.
 with slots as materialized (
@@ -12,8 +12,8 @@ with slots as materialized (
     ))
 ),
 asked as materialized (
-    select ask.queue
-    from unnest($3::text[]) with ordinality as ask(queue, n)
+    select ask.queue, ask.first
+    from unnest($3::text[], $4::int[]) with ordinality as ask(queue, first, n)
     where not exists (
         select from pitwheel.queue
         where queue.name in (ask.queue, '*') and queue.paused_at is not null
@@ -26,21 +26,19 @@ due as materialized (
         select job.tid, job.id
         from asked
         cross join lateral (
-            select level.queue, level.priority, level.run_at, level.id
-            from unnest($4::text[], $5::smallint[], $6::timestamptz[], $7::bigint[])
-                as level(queue, priority, run_at, id)
-            where level.queue = asked.queue
+            select ($5::smallint[])[at.n] as priority, ($6::timestamptz[])[at.n] as run_at, ($7::bigint[])[at.n] as id
+            from generate_series(asked.first, asked.first + 18) as at(n)
         ) as level
         cross join lateral (
             select job.ctid as tid, job.id
             from pitwheel.job
-            where job.queue = level.queue
+            where job.queue = asked.queue
               and job.priority = level.priority
               and (job.run_at, job.id) > (level.run_at, level.id)
               and job.run_at <= now()
               and job.holder is null
               and job.crashes < 2
-              and job.kind = any($8::text[])
+              and (job.kind in (select unnest($8::text[]))) is true
             order by job.run_at, job.id
             limit (select slots.count from slots)
             for no key update skip locked
@@ -59,7 +57,8 @@ update pitwheel.job
 set holder = (select slots.workers from slots)[due.n],
     fence = job.fence + 1, attempt = job.attempt + 1, claimed_at = clock_timestamp()
 from due
-where job.ctid = due.tid
+where job.ctid = any (array(select due.tid from due))
+  and job.ctid = due.tid
 returning job.id, job.fence, job.attempt, job.max_attempts, job.timeout_ms, job.run_at, job.priority, job.queue, job.kind,
     job.key, job.payload::text, job.metadata::text, job.ctid, job.holder,
     case when due.n = 1 then array(select held.worker from held) end as holding,

@@ -1,11 +1,13 @@
 -- sweep.sql: records a sweep, and declares the workers dead whose lease has expired. One statement, so that a sweep that is
 -- interrupted has done nothing.
 -- If no sweep happened for longer than $2 (the database was not reachable, the processes were paused, the clock jumped), workers
--- could not renew either: then every lease gets its full length again, and no worker is declared dead. A lease that ends later
--- than its length from now (the clock jumped back) is cut.
+-- could not renew either: then every lease moves on by the length of that gap, and no worker is declared dead. One whose lease had
+-- expired before the gap is declared dead by the next sweep. A lease that ends later than its length from now (the clock jumped
+-- back) is cut.
 -- Zero rows: another node swept within $1.
 with tick as materialized (
-    select clock_timestamp() - sweep_tick.ticked_at > $2::bigint * interval '1 millisecond' as leases_extended
+    select clock_timestamp() - sweep_tick.ticked_at as gap,
+        clock_timestamp() - sweep_tick.ticked_at > $2::bigint * interval '1 millisecond' as leases_extended
     from pitwheel.sweep_tick
     where clock_timestamp() - sweep_tick.ticked_at > $1::bigint * interval '1 millisecond'
        or sweep_tick.ticked_at > clock_timestamp()
@@ -32,7 +34,7 @@ changed as materialized (
 ),
 leased as (
     update pitwheel.worker
-    set lease_until = clock_timestamp() + worker.lease
+    set lease_until = least(worker.lease_until + greatest(tick.gap, interval '0'), clock_timestamp() + worker.lease)
     from tick, changed
     where worker.id = changed.id
       and (tick.leases_extended or worker.lease_until > clock_timestamp() + worker.lease)

@@ -6,7 +6,8 @@
 --   $2: how long a statement waits for a row that another transaction has locked; 0 means without limit.
 --   Plans: a generic plan is made once; a custom plan is never better for these statements, and Postgres would make one per
 --   batch. A generic plan must not read a whole table because the table was small when the plan was made. A scan that cannot be
---   avoided (a table of one row) then has a cost that triggers JIT, which takes longer than the statement.
+--   avoided (a table of one row) then has a cost that triggers JIT, which takes longer than the statement. A bitmap scan would read
+--   and sort a whole level where an index scan reads the first rows.
 select set_config('statement_timeout', $1, $3), set_config('lock_timeout', $2, $3),
     set_config('client_connection_check_interval', '2s', $3), set_config('tcp_user_timeout', '10s', $3),
     set_config('default_transaction_isolation', 'read committed', $3), set_config('default_transaction_read_only', 'off', $3),
@@ -14,4 +15,5 @@ select set_config('statement_timeout', $1, $3), set_config('lock_timeout', $2, $
     -- A commit that was answered is on disk. Stronger settings than `on` stay.
     set_config('synchronous_commit', case when current_setting('synchronous_commit') = 'off' then 'on'
         else current_setting('synchronous_commit') end, $3),
-    set_config('plan_cache_mode', 'force_generic_plan', $3), set_config('enable_seqscan', 'off', $3), set_config('jit', 'off', $3)
+    set_config('plan_cache_mode', 'force_generic_plan', $3), set_config('jit', 'off', $3),
+    set_config('enable_seqscan', 'off', $3), set_config('enable_bitmapscan', 'off', $3)

@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::engine::cursor::{Bounds, Cursor, Position, Snapshot};
-use crate::engine::enqueue::unsigned;
+use crate::engine::cursor::{Bounds, LookedBack, Position, Snapshot};
+use crate::engine::enqueue::{millis, unsigned};
 use crate::engine::settle::settle;
 use crate::error::Error;
 use crate::job::claim::{Claim, Claimed, QueueSlots, Settled};
@@ -21,7 +21,7 @@ const CLAIM_ALONE: &str = include_str!("../../sql/engine/claim_alone.sql");
 const LOOK_BACK: &str = include_str!("../../sql/engine/look_back.sql");
 const UNKNOWN_HOLDS: &str = include_str!("../../sql/engine/unknown_holds.sql");
 
-/// Claims up to the given slots for one worker, reading from the cursor's bounds. Pass the result to [`Cursor::after`].
+/// Claims up to the given slots for one worker, reading from the cursor's bounds. Pass the result to [`Cursor::after`](crate::engine::Cursor::after).
 ///
 /// Not safe to cancel: the jobs of a claim whose result is not read stay held until [`release_unknown`] or a sweep finds them.
 pub async fn claim(
@@ -32,6 +32,8 @@ pub async fn claim(
     bounds: &Bounds,
 ) -> Result<Vec<Claimed>, Error> {
     let queues: Vec<&str> = slots_by_queue.iter().map(|ask| ask.queue.as_str()).collect();
+    let first_levels: Vec<i32> =
+        slots_by_queue.iter().map(|slots| bounds.first_level(&slots.queue)).collect();
     let slots: Vec<i32> =
         slots_by_queue.iter().map(|ask| i32::try_from(ask.slots).unwrap_or(i32::MAX)).collect();
     let rows = client
@@ -41,7 +43,7 @@ pub async fn claim(
                 (&worker, Type::INT8),
                 (&queues, Type::TEXT_ARRAY),
                 (&slots, Type::INT4_ARRAY),
-                (&bounds.queues, Type::TEXT_ARRAY),
+                (&first_levels, Type::INT4_ARRAY),
                 (&bounds.priorities, Type::INT2_ARRAY),
                 (&bounds.run_ats, Type::TIMESTAMPTZ_ARRAY),
                 (&bounds.ids, Type::INT8_ARRAY),
@@ -54,7 +56,7 @@ pub async fn claim(
 }
 
 /// Claims for many workers: the n-th due job goes to the n-th entry of `slots_by_worker`, at most 500 of them. The holder is in
-/// each job. Pass the result to [`Cursor::after`].
+/// each job. Pass the result to [`Cursor::after`](crate::engine::Cursor::after).
 ///
 /// Not safe to cancel, like [`claim`].
 pub async fn claim_for_workers(
@@ -67,11 +69,12 @@ pub async fn claim_for_workers(
     let mut workers = slots_by_worker.to_vec();
     workers.sort_unstable();
     workers.dedup();
+    let first_levels: Vec<i32> = queues.iter().map(|queue| bounds.first_level(queue)).collect();
     let params: Params = &[
         (&slots_by_worker, Type::INT8_ARRAY),
         (&workers, Type::INT8_ARRAY),
         (&queues, Type::TEXT_ARRAY),
-        (&bounds.queues, Type::TEXT_ARRAY),
+        (&first_levels, Type::INT4_ARRAY),
         (&bounds.priorities, Type::INT2_ARRAY),
         (&bounds.run_ats, Type::TIMESTAMPTZ_ARRAY),
         (&bounds.ids, Type::INT8_ARRAY),
@@ -105,10 +108,14 @@ pub async fn claim_alone(
     Ok(rows.first().map(|row| claimed(row, worker, row.get(13), &mut Names::default())))
 }
 
-/// Releases jobs that this worker holds without knowing it. A claim that failed here may have been committed at the server; its
+/// Releases jobs that these workers hold without knowing it. A claim that failed here may have been committed at the server; its
 /// jobs would stay held by a worker that is alive and does not run them. Returns how many jobs were released.
-pub async fn release_unknown(client: &impl Sql, worker: i64, known_holds: &[i64]) -> Result<usize, Error> {
-    let params: Params = &[(&worker, Type::INT8), (&known_holds, Type::INT8_ARRAY)];
+pub async fn release_unknown(
+    client: &impl Sql,
+    workers: &[i64],
+    known_holds: &[i64],
+) -> Result<usize, Error> {
+    let params: Params = &[(&workers, Type::INT8_ARRAY), (&known_holds, Type::INT8_ARRAY)];
     let rows = client.rows(UNKNOWN_HOLDS, params).await?;
     let mut holds: Vec<i64> = rows.iter().map(|row| row.get("hold")).collect();
     holds.sort_unstable();
@@ -125,21 +132,19 @@ pub async fn release_unknown(client: &impl Sql, worker: i64, known_holds: &[i64]
     Ok(settled.iter().filter(|settled| **settled == Some(Settled::Written)).count())
 }
 
-/// What a look back found beside the positions.
-pub struct LookedBack {
-    /// The time by the database's clock.
-    pub seen_at: SystemTime,
-    /// Whether a suspect is due.
-    pub suspects: bool,
+/// Whether this worker may stop claiming for so long, to run a suspect alone. False: another worker does.
+pub(crate) async fn take_turn(client: &impl Sql, worker: i64, wait: Duration) -> Result<bool, Error> {
+    let params: Params = &[(&worker, Type::INT8), (&millis(wait), Type::INT8)];
+    Ok(!query(client, include_str!("../../sql/engine/take_turn.sql"), params).await?.is_empty())
 }
 
-/// Looks for due jobs below the bounds, where claims no longer read, and moves the bounds back to them.
+/// Looks for due jobs below the bounds, where claims no longer read. Pass the result to [`Cursor::looked_back`](crate::engine::Cursor::looked_back).
 pub async fn look_back(
     client: &impl Sql,
     kinds: &[String],
-    cursor: &mut Cursor,
+    floors: &Bounds,
+    bounds: &Bounds,
 ) -> Result<LookedBack, Error> {
-    let (floors, bounds) = (cursor.floors(), cursor.bounds());
     let rows = query(
         client,
         LOOK_BACK,
@@ -154,20 +159,20 @@ pub async fn look_back(
         ],
     )
     .await?;
-    let Some(first) = rows.first() else {
-        return Ok(LookedBack { seen_at: SystemTime::now(), suspects: false });
-    };
-    let snapshot = Snapshot {
-        seen_at: first.get("seen_at"),
-        oldest_xid: first.get("oldest_xid"),
-        next_xid: first.get("next_xid"),
-    };
+    let first = rows.first().ok_or_else(|| Error::Invalid("a look back needs a queue".into()))?;
     let behind = rows.iter().map(|row| {
         let run_at: Option<SystemTime> = row.get("run_at");
         run_at.map(|run_at| Position { run_at, id: row.get("id") })
     });
-    cursor.looked_back(snapshot, behind);
-    Ok(LookedBack { seen_at: snapshot.seen_at, suspects: first.get("suspects") })
+    Ok(LookedBack {
+        snapshot: Snapshot {
+            seen_at: first.get("seen_at"),
+            oldest_xid: first.get("oldest_xid"),
+            own_xid: first.get("own_xid"),
+        },
+        behind: behind.collect(),
+        suspects: first.get("suspects"),
+    })
 }
 
 /// The names of queues and kinds in one claim, each allocated once.

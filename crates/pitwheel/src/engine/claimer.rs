@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::StreamExt;
@@ -10,13 +11,13 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::engine::claim::{LookedBack, claim_alone, look_back};
-use crate::engine::cursor::{Bounds, Cursor};
+use crate::engine::claim::{claim_alone, look_back, take_turn};
+use crate::engine::cursor::{Bounds, Cursor, LookedBack};
 use crate::engine::retry::RetryDelay;
 use crate::error::Error;
 use crate::job::claim::{Claimed, QueueSlots};
 use crate::metrics;
-use crate::postgres::Pool;
+use crate::postgres::{Pool, Session};
 
 /// The poll interval after a claim that found something: more is likely to follow.
 const POLL_SOON: Duration = Duration::from_millis(2);
@@ -30,11 +31,14 @@ const LOOK_BACK: Duration = Duration::from_secs(1);
 /// A look back that takes long, because a transaction has been open for long, is made less often: it takes at most one part in
 /// this many of the time.
 const LOOK_BACK_SHARE: u32 = 10;
-/// How often the cursor starts over from the bottom, in case a job appeared where it should not.
-const START_OVER: Duration = Duration::from_secs(60);
-/// How long after a failed claim the worker looks for jobs that it holds without knowing it: a statement that timed out here may
-/// still run at the server.
-const UNKNOWN_CLAIMS: Duration = Duration::from_secs(120);
+/// How often a look back reads from the start, in case a job appeared where it should not.
+const DEEP_LOOK: Duration = Duration::from_secs(60);
+/// How often the worker looks for jobs that it holds without knowing it: a claim that failed here may have been committed.
+const UNKNOWN_CLAIMS: Duration = Duration::from_secs(10);
+/// How soon it does so after a claim failed: when the statement cannot be running any more.
+const UNKNOWN_SOON: Duration = Duration::from_secs(1);
+/// The longest wait of a worker for its own jobs to end, so that a suspect runs alone.
+const ALONE_WAIT_MAX: Duration = Duration::from_secs(300);
 /// Claims at a time when the last one was full: while one waits for its commit, the other works.
 const CLAIMS_MAX: usize = 2;
 
@@ -76,6 +80,10 @@ pub trait ClaimSink: Sync {
     fn claimers_on_node(&self) -> u32 {
         1
     }
+    /// The id under which this claimer takes its turn at running a suspect alone.
+    fn turn_holder(&self) -> i64 {
+        0
+    }
     /// How long to claim nothing, at first, so that a worker becomes free to run a suspect alone.
     fn alone_wait(&self) -> Duration;
 }
@@ -102,30 +110,36 @@ struct Claimer<'a, T> {
     next_poll: Instant,
     hint: bool,
     next_look: Instant,
-    next_start_over: Instant,
+    next_deep_look: Instant,
     /// The time by the database's clock when it was last read, and when that was.
     clock: (SystemTime, Instant),
+    /// A suspect is due.
     suspects: bool,
+    next_suspect: Instant,
     alone_wait: Duration,
-    /// Until when a failed claim may turn out to have been committed.
-    unknown_until: Instant,
+    next_unknown: Instant,
 }
 
-/// The slots of a claim, when it began, and its result.
-type ClaimReply = (Reserved, Instant, Result<Vec<Claimed>, Error>);
+/// The slots of a claim, where it read from, when it began, and its result.
+type ClaimReply = (Reserved, Bounds, Instant, Result<Vec<Claimed>, Error>);
+/// When a look back began, and its result.
+type LookReply = (Instant, Result<LookedBack, Error>);
 
 /// Claims and starts jobs until the sink stops.
 pub async fn run_claimer(sink: &impl ClaimSink) {
     let mut claimer = Claimer::new(sink);
-    let mut claims = FuturesUnordered::new();
+    let (mut claims, mut looks) = (FuturesUnordered::new(), FuturesUnordered::new());
     let mut retry_delay = RetryDelay::default();
     while !sink.stop().is_cancelled() {
         if claims.is_empty()
             && let Err(error) = claimer.look_around().await
         {
-            tracing::warn!(%error, worker = sink.name(), "cannot look for jobs, will try again");
+            tracing::warn!(%error, worker = sink.name(), "cannot look after claims, will try again");
             retry_delay.wait(sink.stop()).await;
             continue;
+        }
+        if looks.is_empty() && Instant::now() >= claimer.next_look {
+            looks.push(look_once(sink, claimer.floors(), claimer.cursor.bounds()));
         }
         while claimer.wants_more(claims.len()) {
             let polls = Instant::now() >= claimer.next_poll;
@@ -137,19 +151,29 @@ pub async fn run_claimer(sink: &impl ClaimSink) {
             claimer.hint = false;
             claims.push(claim_once(sink, room, claimer.cursor.bounds()));
         }
-        let idle = claims.is_empty();
-        tokio::select! {
-            Some(reply) = claims.next(), if !idle => match claimer.take(reply) {
-                Ok(()) => retry_delay.reset(),
-                Err(error) => {
-                    tracing::warn!(%error, worker = sink.name(), "cannot claim, will try again");
-                    retry_delay.wait(sink.stop()).await;
-                }
-            },
-            () = sink.freed().notified() => claimer.no_room = false,
-            () = sink.due().notified() => claimer.hinted(),
-            () = tokio::time::sleep_until(claimer.wake_up().into()), if idle => {}
-            () = sink.stop().cancelled() => {}
+        let (idle, looking) = (claims.is_empty(), !looks.is_empty());
+        let failed = tokio::select! {
+            Some(reply) = claims.next(), if !idle => claimer.take(reply).err().map(|error| (error, "cannot claim")),
+            Some(reply) = looks.next(), if looking => {
+                claimer.looked_back(reply).err().map(|error| (error, "cannot look for jobs that committed late"))
+            }
+            () = sink.freed().notified() => {
+                claimer.no_room = false;
+                continue;
+            }
+            () = sink.due().notified() => {
+                claimer.hinted();
+                continue;
+            }
+            () = tokio::time::sleep_until(claimer.wake_up(looking).into()), if idle => continue,
+            () = sink.stop().cancelled() => continue,
+        };
+        match failed {
+            None => retry_delay.reset(),
+            Some((error, what)) => {
+                tracing::warn!(%error, worker = sink.name(), "{what}, will try again");
+                retry_delay.wait(sink.stop()).await;
+            }
         }
     }
     // The jobs of a claim that is still running are held by this worker, so they are started.
@@ -163,7 +187,14 @@ pub async fn run_claimer(sink: &impl ClaimSink) {
 async fn claim_once(sink: &impl ClaimSink, room: Reserved, bounds: Bounds) -> ClaimReply {
     let begun = Instant::now();
     let claimed = sink.claim(&room, &bounds).await;
-    (room, begun, claimed)
+    (room, bounds, begun, claimed)
+}
+
+/// Beside the claims, which go on whatever becomes of it.
+async fn look_once(sink: &impl ClaimSink, floors: Bounds, bounds: Bounds) -> LookReply {
+    let begun = Instant::now();
+    let look = async |client: Arc<Session>| look_back(&client, sink.kinds(), &floors, &bounds).await;
+    (begun, sink.pool().run(look).await)
 }
 
 impl<'a, T: ClaimSink> Claimer<'a, T> {
@@ -178,21 +209,28 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
             next_poll: now,
             hint: false,
             next_look: now,
-            next_start_over: now + START_OVER,
+            next_deep_look: now + DEEP_LOOK,
             clock: (SystemTime::UNIX_EPOCH, now),
             suspects: false,
+            next_suspect: now,
             alone_wait: sink.alone_wait(),
-            unknown_until: now,
+            next_unknown: now + UNKNOWN_CLAIMS,
         }
     }
 
-    /// Whether to start another claim beside those that run. Before a look back none is started: its result would move the
-    /// bound past what the look back finds.
+    /// Whether to start another claim beside those that run. None is started when claims must end first, to look for unknown ones or
+    /// to run a suspect alone, and none before the clock was read.
     fn wants_more(&self, under_way: usize) -> bool {
         let now = Instant::now();
         let is_full = !self.full.is_empty();
         let may = under_way < if is_full { CLAIMS_MAX } else { 1 };
-        may && !self.no_room && now < self.next_look && (is_full || now >= self.next_poll)
+        let must_end = now >= self.next_unknown || self.suspect_is_due(now);
+        let known_clock = self.clock.0 > SystemTime::UNIX_EPOCH;
+        may && known_clock && !must_end && !self.no_room && (is_full || now >= self.next_poll)
+    }
+
+    fn suspect_is_due(&self, now: Instant) -> bool {
+        self.suspects && now >= self.next_suspect
     }
 
     /// Something is due. A claim that runs may have read too early, so its result does not delay the next one.
@@ -202,16 +240,21 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
     }
 
     /// When to go on if nothing happens before. Without a free slot there is no need to poll.
-    fn wake_up(&self) -> Instant {
-        if self.no_room { self.next_look } else { self.next_poll.min(self.next_look) }
+    fn wake_up(&self, looking: bool) -> Instant {
+        let look = if looking { self.next_unknown } else { self.next_look.min(self.next_unknown) };
+        if self.no_room || looking && self.clock.0 == SystemTime::UNIX_EPOCH {
+            look
+        } else {
+            self.next_poll.min(look)
+        }
     }
 
     /// Starts the claimed jobs, and moves the cursor on.
-    fn take(&mut self, (room, begun, claimed): ClaimReply) -> Result<(), Error> {
+    fn take(&mut self, (room, bounds, begun, claimed): ClaimReply) -> Result<(), Error> {
         let jobs = match claimed {
             Ok(jobs) => jobs,
             Err(error) => {
-                self.unknown_until = Instant::now() + UNKNOWN_CLAIMS;
+                self.next_unknown = Instant::now() + UNKNOWN_SOON;
                 self.sink.unreserve(&room, &[]);
                 return Err(error);
             }
@@ -223,7 +266,7 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
             &[]
         };
         let now = self.clock.0 + self.clock.1.elapsed();
-        self.cursor.after(asked, &jobs, now);
+        self.cursor.after(&bounds, asked, &jobs, now);
         metrics::claimed(&jobs, now, begun.elapsed());
         self.sink.unreserve(&room, &jobs);
         self.note_full(&room, &jobs);
@@ -248,52 +291,60 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
         }
     }
 
-    /// Looks back if it is time, and runs a suspect alone if one is due. Called while no claim runs.
-    async fn look_around(&mut self) -> Result<(), Error> {
-        if Instant::now() >= self.next_look {
-            if Instant::now() < self.unknown_until {
-                self.release_unknown().await?;
-            }
-            self.look_back().await?;
+    /// The positions from which to look back.
+    fn floors(&mut self) -> Bounds {
+        let deep = Instant::now() >= self.next_deep_look;
+        if deep {
+            self.next_deep_look = Instant::now() + DEEP_LOOK;
         }
-        if self.suspects {
+        self.cursor.floors(deep)
+    }
+
+    fn looked_back(&mut self, (begun, found): LookReply) -> Result<(), Error> {
+        self.next_look = Instant::now() + LOOK_BACK.max(begun.elapsed() * LOOK_BACK_SHARE);
+        let found = found?;
+        self.cursor.looked_back(&found);
+        self.clock = (found.snapshot.seen_at, Instant::now());
+        self.suspects = found.suspects;
+        if found.behind.iter().any(Option::is_some) {
+            self.next_poll = Instant::now();
+        }
+        Ok(())
+    }
+
+    /// Called while no claim runs: looks for claims whose results were lost, and runs a suspect alone if one is due.
+    async fn look_around(&mut self) -> Result<(), Error> {
+        let now = Instant::now();
+        if now >= self.next_unknown {
+            let released = self.sink.release_unknown().await?;
+            if released > 0 {
+                let worker = self.sink.name();
+                tracing::info!(worker, jobs = released, "released jobs of a claim whose result was lost");
+            }
+            self.next_unknown = Instant::now() + UNKNOWN_CLAIMS;
+        }
+        if self.suspect_is_due(now) {
             self.run_suspect_alone().await?;
         }
         Ok(())
     }
 
-    async fn release_unknown(&self) -> Result<(), Error> {
-        let released = self.sink.release_unknown().await?;
-        if released > 0 {
-            tracing::info!(
-                worker = self.sink.name(),
-                jobs = released,
-                "released jobs of a claim whose result was lost"
-            );
-        }
-        Ok(())
-    }
-
-    async fn look_back(&mut self) -> Result<(), Error> {
-        let begun = Instant::now();
-        if begun >= self.next_start_over {
-            self.cursor.start_over();
-            self.next_start_over = begun + START_OVER;
-        }
-        let (sink, cursor) = (self.sink, &mut self.cursor);
-        let LookedBack { seen_at, suspects } =
-            sink.pool().run(async |client| look_back(&client, sink.kinds(), cursor).await).await?;
-        self.clock = (seen_at, Instant::now());
-        self.suspects = suspects;
-        self.next_look = Instant::now() + LOOK_BACK.max(begun.elapsed() * LOOK_BACK_SHARE);
-        Ok(())
-    }
-
-    /// A suspect killed its process, or ran beside the job that did. When it runs alone, the next crash
-    /// shows which.
+    /// A suspect killed its process, or ran beside the job that did. When it runs alone, the next crash shows which. One worker at
+    /// a time stops claiming for it, and for as long as that took it claims other jobs before the next one.
     async fn run_suspect_alone(&mut self) -> Result<(), Error> {
+        let begun = Instant::now();
         self.suspects = false;
+        let ran = self.try_suspect_alone().await;
+        self.next_suspect = Instant::now() + LOOK_BACK.max(begun.elapsed());
+        ran
+    }
+
+    async fn try_suspect_alone(&mut self) -> Result<(), Error> {
         let sink = self.sink;
+        let turn = async |client: Arc<Session>| take_turn(&client, sink.turn_holder(), self.alone_wait).await;
+        if !self.alone_wait.is_zero() && !sink.pool().run(turn).await? {
+            return Ok(());
+        }
         let deadline = Instant::now() + self.alone_wait;
         let worker = loop {
             if let Some(worker) = sink.alone() {
@@ -301,8 +352,7 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                self.alone_wait *= 2;
-                self.next_look = Instant::now() + LOOK_BACK.max(self.alone_wait);
+                self.alone_wait = (self.alone_wait * 2).min(ALONE_WAIT_MAX);
                 return Ok(());
             }
             tokio::select! {
@@ -311,21 +361,16 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
                 () = tokio::time::sleep(left) => {}
             }
         };
-        self.unknown_until = Instant::now() + UNKNOWN_CLAIMS;
-        let suspect = sink
-            .pool()
-            .run(async |client| claim_alone(&client, worker, sink.queues(), sink.kinds()).await)
-            .await;
+        self.next_unknown = Instant::now() + UNKNOWN_SOON;
+        let claim =
+            async |client: Arc<Session>| claim_alone(&client, worker, sink.queues(), sink.kinds()).await;
+        let suspect = sink.pool().run(claim).await;
         self.alone_wait = sink.alone_wait();
-        let found = matches!(suspect, Ok(Some(_)));
         let (suspect, ended) = match suspect {
             Ok(suspect) => (suspect, Ok(())),
             Err(error) => (None, Err(error)),
         };
         sink.start_alone(worker, suspect);
-        if found {
-            self.next_look = Instant::now();
-        }
         ended
     }
 }

@@ -37,29 +37,45 @@ impl Position {
 pub struct Cursor {
     levels: Vec<Level>,
     last_seen_at: SystemTime,
+    lowered: u64,
 }
 
 /// One position per level, as columns for `unnest`.
 #[derive(Default)]
 pub struct Bounds {
+    /// How often bounds had been lowered when these were read.
+    lowered: u64,
     pub(crate) queues: Vec<String>,
     pub(crate) priorities: Vec<i16>,
     pub(crate) run_ats: Vec<SystemTime>,
     pub(crate) ids: Vec<i64>,
 }
 
+impl Bounds {
+    /// The index of a queue's first level, counted from 1; the others follow it.
+    pub(crate) fn first_level(&self, queue: &str) -> i32 {
+        let levels = PRIORITIES.count();
+        let at = self.queues.iter().step_by(levels).position(|known| known == queue);
+        i32::try_from(at.unwrap_or_default() * levels + 1).unwrap_or(1)
+    }
+}
+
 struct Level {
     queue: String,
     priority: i16,
     bound: Position,
+    /// Which time that bounds were lowered was the last one for this level. A claim that had begun before must not raise the
+    /// bound again: it did not read what was found.
+    lowered: u64,
     floor: Position,
     mark: Option<Mark>,
 }
 
-/// A candidate for the floor, and the first transaction id that was not yet assigned when it was taken.
+/// A candidate for the floor, and a transaction id that was assigned when it was taken: transactions that were open then have lower
+/// ones.
 struct Mark {
     position: Position,
-    next_xid: i64,
+    xid: i64,
 }
 
 /// The server's clock and transaction ids at a look back.
@@ -67,7 +83,17 @@ struct Mark {
 pub(crate) struct Snapshot {
     pub(crate) seen_at: SystemTime,
     pub(crate) oldest_xid: i64,
-    pub(crate) next_xid: i64,
+    /// The id of the look back itself.
+    pub(crate) own_xid: i64,
+}
+
+/// What a look back found.
+pub struct LookedBack {
+    pub(crate) snapshot: Snapshot,
+    /// The first job behind the bound of each level, in the order of the levels.
+    pub(crate) behind: Vec<Option<Position>>,
+    /// Whether a suspect is due.
+    pub suspects: bool,
 }
 
 impl Cursor {
@@ -78,40 +104,42 @@ impl Cursor {
                 queue: queue.to_owned(),
                 priority,
                 bound: Position::BOTTOM,
+                lowered: 0,
                 floor: Position::BOTTOM,
                 mark: None,
             })
         });
-        Cursor { levels: levels.collect(), last_seen_at: UNIX_EPOCH }
+        Cursor { levels: levels.collect(), last_seen_at: UNIX_EPOCH, lowered: 0 }
     }
 
-    /// Moves the bounds on after a claim that read from them for these slots.
-    pub fn after(&mut self, slots_by_queue: &[QueueSlots], claimed: &[Claimed], now: SystemTime) {
+    /// Moves the bounds on after a claim that read from `bounds` for these slots.
+    pub fn after(
+        &mut self,
+        bounds: &Bounds,
+        slots_by_queue: &[QueueSlots],
+        claimed: &[Claimed],
+        now: SystemTime,
+    ) {
         for job in claimed {
-            self.claimed(&job.queue, job.priority, Position { run_at: job.run_at, id: job.claim.id });
-        }
-        for ask in slots_by_queue {
-            if claimed.iter().filter(|job| *job.queue == *ask.queue).count() < ask.slots {
-                self.emptied(&ask.queue, now);
+            let position = Position { run_at: job.run_at, id: job.claim.id };
+            let level = |level: &&mut Level| level.priority == job.priority && *level.queue == *job.queue;
+            if let Some(level) = self.levels.iter_mut().find(level) {
+                level.raise(position, bounds.lowered);
             }
         }
-    }
-
-    fn claimed(&mut self, queue: &str, priority: i16, position: Position) {
-        if let Some(level) =
-            self.levels.iter_mut().find(|level| level.priority == priority && level.queue == queue)
-        {
-            level.bound = level.bound.max(position);
+        for asked in slots_by_queue {
+            if claimed.iter().filter(|job| *job.queue == *asked.queue).count() < asked.slots {
+                self.emptied(&asked.queue, now, bounds.lowered);
+            }
         }
     }
 
     /// A claim did not fill its slots of this queue: whatever is due there is held, locked or of other kinds. Without this, every
     /// poll would pass all jobs of kinds that only other workers handle.
-    fn emptied(&mut self, queue: &str, now: SystemTime) {
+    fn emptied(&mut self, queue: &str, now: SystemTime, lowered: u64) {
         let reached = Position { run_at: now - MARGIN, id: 0 };
-        for level in self.levels.iter_mut().filter(|level| level.queue == queue) {
-            level.bound = level.bound.max(reached);
-        }
+        let levels = self.levels.iter_mut().filter(|level| level.queue == queue);
+        levels.for_each(|level| level.raise(reached, lowered));
     }
 
     /// The positions from which claims read.
@@ -119,13 +147,13 @@ impl Cursor {
         self.columns(|level| level.bound)
     }
 
-    /// The positions from which looks back read.
-    pub(crate) fn floors(&self) -> Bounds {
-        self.columns(|level| level.floor)
+    /// The positions from which looks back read. `deep`: from the start, in case a job appeared where it should not.
+    pub(crate) fn floors(&self, deep: bool) -> Bounds {
+        self.columns(|level| if deep { Position::BOTTOM } else { level.floor })
     }
 
     fn columns(&self, position: impl Fn(&Level) -> Position) -> Bounds {
-        let mut bounds = Bounds::default();
+        let mut bounds = Bounds { lowered: self.lowered, ..Bounds::default() };
         for level in &self.levels {
             bounds.queues.push(level.queue.clone());
             bounds.priorities.push(level.priority);
@@ -136,33 +164,45 @@ impl Cursor {
     }
 
     /// The result of a look back, in the order of the levels.
-    pub(crate) fn looked_back(&mut self, snapshot: Snapshot, behind: impl Iterator<Item = Option<Position>>) {
+    pub fn looked_back(&mut self, found: &LookedBack) {
+        let snapshot = found.snapshot;
         if snapshot.seen_at < self.last_seen_at {
             self.start_over();
         }
         self.last_seen_at = snapshot.seen_at;
-        for (level, first) in self.levels.iter_mut().zip(behind) {
-            level.looked_back(snapshot, first);
+        self.lowered += 1;
+        for (level, first) in self.levels.iter_mut().zip(&found.behind) {
+            level.looked_back(snapshot, *first, self.lowered);
         }
     }
 
-    /// All levels are read from the start again: the clock went back, or it is time for a full read.
-    pub(crate) fn start_over(&mut self) {
+    /// All levels are read from the start again: the clock went back.
+    fn start_over(&mut self) {
+        self.lowered += 1;
         for level in &mut self.levels {
             (level.bound, level.floor, level.mark) = (Position::BOTTOM, Position::BOTTOM, None);
+            level.lowered = self.lowered;
         }
     }
 }
 
 impl Level {
-    fn looked_back(&mut self, snapshot: Snapshot, first: Option<Position>) {
+    /// After a claim that had read bounds lowered so often.
+    fn raise(&mut self, position: Position, lowered: u64) {
+        if lowered >= self.lowered {
+            self.bound = self.bound.max(position);
+        }
+    }
+
+    fn looked_back(&mut self, snapshot: Snapshot, first: Option<Position>, lowered: u64) {
         if let Some(first) = first {
-            self.bound = self.bound.min(Position { run_at: first.run_at, id: first.id - 1 });
-            self.mark = None;
+            let found = Position { run_at: first.run_at, id: first.id - 1 };
+            (self.bound, self.floor) = (self.bound.min(found), self.floor.min(found));
+            (self.lowered, self.mark) = (lowered, None);
             return;
         }
         match &self.mark {
-            Some(mark) if snapshot.oldest_xid >= mark.next_xid => {
+            Some(mark) if snapshot.oldest_xid >= mark.xid => {
                 self.floor = self.floor.max(mark.position);
                 self.mark = None;
             }
@@ -172,7 +212,7 @@ impl Level {
         let settled = Position { run_at: snapshot.seen_at - MARGIN, id: 0 };
         let position = self.bound.min(settled);
         if position > self.floor {
-            self.mark = Some(Mark { position, next_xid: snapshot.next_xid });
+            self.mark = Some(Mark { position, xid: snapshot.own_xid });
         }
     }
 }
@@ -185,8 +225,20 @@ mod tests {
         Position { run_at: UNIX_EPOCH + Duration::from_secs(seconds), id: 1 }
     }
 
-    fn snapshot(seconds: u64, oldest_xid: i64, next_xid: i64) -> Snapshot {
-        Snapshot { seen_at: at(seconds).run_at, oldest_xid, next_xid }
+    fn snapshot(seconds: u64, oldest_xid: i64, own_xid: i64) -> Snapshot {
+        Snapshot { seen_at: at(seconds).run_at, oldest_xid, own_xid }
+    }
+
+    /// A cursor whose claims have read up to a position of priority 0.
+    fn cursor_at(position: Position) -> Cursor {
+        let mut cursor = Cursor::new(["q"].into_iter());
+        raise(&mut cursor, position, 0);
+        cursor
+    }
+
+    fn raise(cursor: &mut Cursor, position: Position, lowered: u64) {
+        let mut levels = cursor.levels.iter_mut();
+        levels.find(|level| level.priority == 0).unwrap().raise(position, lowered);
     }
 
     fn level(cursor: &Cursor) -> &Level {
@@ -194,15 +246,13 @@ mod tests {
     }
 
     fn look(cursor: &mut Cursor, snapshot: Snapshot, first: Option<Position>) {
-        let answers: Vec<_> =
-            cursor.levels.iter().map(|level| first.filter(|_| level.priority == 0)).collect();
-        cursor.looked_back(snapshot, answers.into_iter());
+        let behind = cursor.levels.iter().map(|level| first.filter(|_| level.priority == 0)).collect();
+        cursor.looked_back(&LookedBack { snapshot, behind, suspects: false });
     }
 
     #[test]
     fn a_job_left_behind_moves_the_bound_back_to_it() {
-        let mut cursor = Cursor::new(["q"].into_iter());
-        cursor.claimed("q", 0, at(100));
+        let mut cursor = cursor_at(at(100));
         look(&mut cursor, snapshot(200, 5, 6), Some(at(50)));
         assert!(level(&cursor).bound < at(50));
         assert!(level(&cursor).bound > at(49));
@@ -210,8 +260,7 @@ mod tests {
 
     #[test]
     fn the_floor_rises_only_when_every_transaction_of_its_time_has_ended() {
-        let mut cursor = Cursor::new(["q"].into_iter());
-        cursor.claimed("q", 0, at(100));
+        let mut cursor = cursor_at(at(100));
         look(&mut cursor, snapshot(200, 5, 10), None);
         look(&mut cursor, snapshot(201, 9, 20), None);
         assert_eq!(level(&cursor).floor, Position::BOTTOM);
@@ -221,8 +270,7 @@ mod tests {
 
     #[test]
     fn the_floor_keeps_its_margin_behind_the_clock() {
-        let mut cursor = Cursor::new(["q"].into_iter());
-        cursor.claimed("q", 0, at(199));
+        let mut cursor = cursor_at(at(199));
         look(&mut cursor, snapshot(200, 5, 10), None);
         look(&mut cursor, snapshot(201, 10, 10), None);
         assert_eq!(level(&cursor).floor.run_at, at(198).run_at);
@@ -230,8 +278,7 @@ mod tests {
 
     #[test]
     fn a_job_left_behind_keeps_the_floor_down() {
-        let mut cursor = Cursor::new(["q"].into_iter());
-        cursor.claimed("q", 0, at(100));
+        let mut cursor = cursor_at(at(100));
         look(&mut cursor, snapshot(200, 5, 10), None);
         look(&mut cursor, snapshot(201, 10, 20), Some(at(50)));
         assert_eq!(level(&cursor).floor, Position::BOTTOM);
@@ -239,12 +286,31 @@ mod tests {
 
     #[test]
     fn a_clock_that_goes_back_starts_over() {
-        let mut cursor = Cursor::new(["q"].into_iter());
-        cursor.claimed("q", 0, at(100));
+        let mut cursor = cursor_at(at(100));
         look(&mut cursor, snapshot(200, 5, 5), None);
         look(&mut cursor, snapshot(201, 5, 5), None);
         assert_eq!(level(&cursor).floor, at(100));
         look(&mut cursor, snapshot(150, 6, 6), None);
         assert_eq!((level(&cursor).floor, level(&cursor).bound), (Position::BOTTOM, Position::BOTTOM));
+    }
+
+    #[test]
+    fn a_claim_that_began_before_a_job_was_found_does_not_move_the_bound_past_it() {
+        let mut cursor = cursor_at(at(100));
+        let before = cursor.bounds().lowered;
+        look(&mut cursor, snapshot(200, 5, 6), Some(at(50)));
+        raise(&mut cursor, at(120), before);
+        assert!(level(&cursor).bound < at(50));
+        let after = cursor.bounds().lowered;
+        raise(&mut cursor, at(120), after);
+        assert_eq!(level(&cursor).bound, at(120));
+    }
+
+    #[test]
+    fn a_queue_has_its_levels_in_one_piece() {
+        let bounds = Cursor::new(["a", "b"].into_iter()).bounds();
+        assert_eq!((bounds.first_level("a"), bounds.first_level("b")), (1, 20));
+        assert!(bounds.queues[19..38].iter().all(|queue| queue == "b"));
+        assert_eq!(bounds.priorities[19..22], [9, 8, 7]);
     }
 }

@@ -6,7 +6,7 @@ use tokio_postgres::types::Type;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::retry::RetryDelay;
-use crate::engine::sweep::sweep;
+use crate::engine::sweep::{Swept, declare_dead, settle_abandoned};
 use crate::error::Error;
 use crate::metrics;
 use crate::postgres::{Pool, Sql, query};
@@ -39,12 +39,11 @@ pub async fn maintain(
     let mut retry_delay = RetryDelay::default();
     let mut next_prune = Instant::now();
     while !stop.is_cancelled() {
-        let mut done =
-            lease_pool.run(async |client| sweep(&client, tick, gap_max).await).await.map(|swept| {
-                if !swept.dead.is_empty() || swept.released + swept.buried > 0 || swept.leases_extended {
-                    tracing::info!(worker = name, ?swept, "swept");
-                }
-            });
+        let mut done = sweep(pool, lease_pool, tick, gap_max).await.map(|swept| {
+            if !swept.dead.is_empty() || swept.released + swept.buried > 0 || swept.leases_extended {
+                tracing::info!(worker = name, ?swept, "swept");
+            }
+        });
         if done.is_ok() && Instant::now() >= next_prune {
             done = pool.run(async |client| prune(&client, keep_history).await).await.map(drop);
             next_prune = Instant::now() + if done.is_ok() { PRUNE_EVERY } else { PRUNE_AGAIN };
@@ -63,6 +62,14 @@ pub async fn maintain(
             }
         }
     }
+}
+
+/// A sweep whose first part, which decides about leases, waits for nothing else.
+async fn sweep(pool: &Pool, lease_pool: &Pool, tick: Duration, gap_max: Duration) -> Result<Swept, Error> {
+    let swept = lease_pool.run(async |client| declare_dead(&client, tick, gap_max).await).await?;
+    let Some(mut swept) = swept else { return Ok(Swept::default()) };
+    (swept.released, swept.buried) = pool.run(async |client| settle_abandoned(&client).await).await?;
+    Ok(swept)
 }
 
 /// Drops the history and the audit log that are too old, and creates the history's partitions of the coming week. Returns

@@ -23,9 +23,9 @@ pub(crate) mod sweep;
 pub(crate) mod token;
 
 pub use self::batcher::Batcher;
-pub use self::claim::{LookedBack, claim, claim_alone, claim_for_workers, look_back, release_unknown};
+pub use self::claim::{claim, claim_alone, claim_for_workers, look_back, release_unknown};
 pub use self::claimer::{ClaimSink, Reserved, run_claimer};
-pub use self::cursor::{Bounds, Cursor, Position};
+pub use self::cursor::{Bounds, Cursor, LookedBack, Position};
 pub use self::gauges::{InFlight, WorkerCount, in_flight, worker_counts};
 pub use self::hint::{HintListener, OnDue, listen};
 pub use self::lease::{
@@ -35,7 +35,7 @@ pub use self::lease::{
 pub use self::maintenance::{RENEWALS, lease_limit, maintain};
 pub use self::retry::RetryDelay;
 pub use self::settle::{Unlocked, settle, written_followers};
-pub use self::sweep::{Swept, settle_abandoned, sweep};
+pub use self::sweep::{Swept, declare_dead, settle_abandoned, sweep};
 pub use self::token::{TokenHash, hash, token_hashes};
 pub use crate::job::claim::{Claimed, QueueSlots};
 pub use crate::job::ending::{

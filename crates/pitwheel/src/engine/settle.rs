@@ -13,6 +13,7 @@ const COMPLETE: &str = include_str!("../../sql/engine/complete.sql");
 const DONE: &str = include_str!("../../sql/engine/done.sql");
 pub(crate) const FINISH: &str = include_str!("../../sql/engine/finish.sql");
 const PUT_BACK: &str = include_str!("../../sql/engine/put_back.sql");
+#[cfg(any(feature = "sqlx", feature = "tokio-postgres"))]
 pub(crate) const LOCK_CLAIM: &str = include_str!("../../sql/engine/lock_claim.sql");
 const DROP_HOLDS: &str = include_str!("../../sql/engine/drop_holds.sql");
 

@@ -21,6 +21,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 1, name: "job", sql: include_str!("../../migrations/0001_job.sql") },
     Migration { version: 2, name: "operate", sql: include_str!("../../migrations/0002_operate.sql") },
     Migration { version: 3, name: "settle", sql: include_str!("../../migrations/0003_settle.sql") },
+    Migration { version: 4, name: "alone", sql: include_str!("../../migrations/0004_alone.sql") },
 ];
 
 /// Lets one node migrate at a time.

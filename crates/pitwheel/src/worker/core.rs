@@ -310,7 +310,7 @@ impl ClaimSink for Arc<Core> {
 
     async fn release_unknown(&self) -> Result<usize, Error> {
         let known = self.slots().known_holds();
-        self.pool.run(async |client| release_unknown(&*client, self.id(), &known).await).await
+        self.pool.run(async |client| release_unknown(&*client, &[self.id()], &known).await).await
     }
 
     fn alone(&self) -> Option<i64> {
@@ -322,6 +322,10 @@ impl ClaimSink for Arc<Core> {
             Some(job) => self.start(vec![job]),
             None => self.slots().unreserve_all(),
         }
+    }
+
+    fn turn_holder(&self) -> i64 {
+        self.id()
     }
 
     fn alone_wait(&self) -> Duration {

@@ -52,7 +52,8 @@ pub(crate) fn sweeps_by_statement() -> Session {
         })
         .step("find", async |connection: &mut Connection| {
             let sql = include_str!("../../sql/engine/abandoned_jobs.sql");
-            let rows = connection.client.query_typed(sql, &[(&20_i64, Type::INT8)]).await?;
+            let rows =
+                connection.client.query_typed(sql, &[(&20_i64, Type::INT8), (&0_i64, Type::INT8)]).await?;
             let held = rows.iter().filter_map(|row| {
                 let id: Option<i64> = row.get("id");
                 id.map(|id| Claim { id, fence: row.get("fence") })

@@ -80,13 +80,8 @@ impl ClaimSink for GroupSink {
     }
 
     async fn release_unknown(&self) -> Result<usize, Error> {
-        let known = self.streams.lock().known_holds(&self.group);
-        let mut released = 0;
-        for (worker, holds) in known {
-            let release = async |client: Arc<_>| release_unknown(&*client, worker, &holds).await;
-            released += self.pool.run(release).await?;
-        }
-        Ok(released)
+        let (workers, holds) = self.streams.lock().known_holds(&self.group);
+        self.pool.run(async |client| release_unknown(&*client, &workers, &holds).await).await
     }
 
     fn alone(&self) -> Option<i64> {

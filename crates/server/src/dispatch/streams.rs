@@ -343,10 +343,12 @@ impl Streams {
         late.map(|(worker, _)| *worker).collect()
     }
 
-    /// The workers of a group, each with the holds that this node knows.
-    pub(crate) fn known_holds(&self, group: &Arc<Group>) -> Vec<(i64, Vec<i64>)> {
-        let workers = self.open.iter().filter(|(_, stream)| Arc::ptr_eq(&stream.group, group));
-        workers.map(|(worker, _)| (*worker, self.outstanding.holds_of(*worker))).collect()
+    /// The workers of a group, and the holds that this node knows.
+    pub(crate) fn known_holds(&self, group: &Arc<Group>) -> (Vec<i64>, Vec<i64>) {
+        let streams = self.open.iter().filter(|(_, stream)| Arc::ptr_eq(&stream.group, group));
+        let workers: Vec<i64> = streams.map(|(worker, _)| *worker).collect();
+        let holds = workers.iter().flat_map(|worker| self.outstanding.holds_of(*worker)).collect();
+        (workers, holds)
     }
 
     /// Reserves a stream that runs nothing, for a suspect. If every stream is busy, the least busy one gets nothing more
