@@ -13,3 +13,4 @@ mod migrate;
 mod sessions;
 mod settle;
 mod takeover;
+mod turn;

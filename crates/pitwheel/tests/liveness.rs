@@ -1,0 +1,150 @@
+//! Work goes on beside whatever stands still: dead workers, locked rows, suspects, failed claims.
+
+use std::time::{Duration, SystemTime};
+
+use anyhow::Result;
+use pitwheel::engine::{self, Cursor, Registration};
+use pitwheel::{Context, NewJob, Pitwheel};
+use pitwheel_testkit::{TestDb, Work, start_worker, wait_until, work, worker};
+
+#[tokio::test]
+async fn a_gap_moves_leases_on_by_its_length_and_no_more() -> Result<()> {
+    let db = TestDb::new().await?;
+    let (dead, alive) = (db.register().await?, db.register().await?);
+    let client = db.client().await?;
+    // Nothing was swept for two hours. One worker was silent for an hour before that; the other renewed just before.
+    let sql = "update pitwheel.worker
+        set lease_until = clock_timestamp() - case when id = $1 then interval '3 hours' else interval '1 hour' end";
+    client.execute(sql, &[&dead]).await?;
+    client
+        .batch_execute("update pitwheel.sweep_tick set ticked_at = clock_timestamp() - interval '2 hours'")
+        .await?;
+    let first = db.sweep().await?;
+    assert!(first.leases_extended && first.dead.is_empty(), "{first:?}");
+    assert_eq!(db.sweep().await?.dead.len(), 1, "the one that was silent before the gap");
+    assert_eq!(engine::alive_workers(&client, &[dead, alive]).await?, [alive]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn locked_jobs_of_dead_workers_do_not_keep_the_others_from_being_released() -> Result<()> {
+    let db = TestDb::new().await?;
+    let holder = db.register().await?;
+    for _ in 0..45 {
+        db.job().insert().await?;
+        assert_eq!(db.claim_as(holder, 1).await?.len(), 1);
+    }
+    db.expire(holder).await?;
+    let mut client = db.client().await?;
+    let lock = client.transaction().await?;
+    lock.execute("select from pitwheel.job order by id limit 25 for update", &[]).await?;
+    assert_eq!(db.sweep().await?.released, 20, "those that are not locked, on the second and third page");
+    lock.rollback().await?;
+    assert_eq!(db.sweep().await?.released, 25);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_suspect_in_a_paused_queue_stops_nobody() -> Result<()> {
+    let db = TestDb::new().await?;
+    let client = db.client().await?;
+    db.job().insert().await?;
+    client.batch_execute("update pitwheel.job set crashes = 2").await?;
+    let cursor = Cursor::new(["default"].into_iter());
+    let suspects = async || -> Result<bool> {
+        let (floors, bounds) = (cursor.bounds(), cursor.bounds());
+        Ok(engine::look_back(&client, &["test".to_owned()], &floors, &bounds).await?.suspects)
+    };
+    assert!(suspects().await?);
+    for queue in [Some("default"), None] {
+        db.pitwheel().pause(queue).await?;
+        assert!(!suspects().await?, "{queue:?}");
+        db.pitwheel().resume(queue).await?;
+    }
+    assert!(suspects().await?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn many_suspects_do_not_keep_other_jobs_from_running() -> Result<()> {
+    let db = TestDb::new().await?;
+    db.pitwheel().enqueue_many((0..200).map(|_| work(-1))).await?;
+    db.client().await?.batch_execute("update pitwheel.job set crashes = 2").await?;
+    let handler = async |_: Work, _: Context| Ok::<_, String>(());
+    let running = start_worker(worker(db.pitwheel()).handle(handler));
+    let done = "select count(*) from pitwheel.job_history where crashes = 0";
+    for round in 1..=5 {
+        db.pitwheel().enqueue_many((0..50).map(work)).await?;
+        wait_until("the others are done", async || Ok(db.count(done).await? == round * 50)).await?;
+    }
+    let suspects_left = db.count("select count(*) from pitwheel.job where crashes = 2").await?;
+    assert!(suspects_left > 0, "the others did not wait for all suspects");
+    running.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn jobs_held_unknowingly_are_released_without_an_error_before() -> Result<()> {
+    let db = TestDb::new().await?;
+    let handler = async |_: Work, _: Context| Ok::<_, String>(());
+    let running = start_worker(worker(db.pitwheel()).handle(handler));
+    let workers = "select count(*) from pitwheel.worker where dead_at is null";
+    wait_until("it is registered", async || Ok(db.count(workers).await? == 1)).await?;
+    // A claim that was committed, and whose result never arrived: paused meanwhile, so that it is not claimed before.
+    db.pitwheel().pause(None).await?;
+    let id = db.pitwheel().enqueue(work(1)).await?.id;
+    let client = db.client().await?;
+    client
+        .batch_execute(
+            "update pitwheel.job set holder = (select id from pitwheel.worker), fence = 1, attempt = 1;
+            insert into pitwheel.hold (worker, job_ids) select holder, array[id] from pitwheel.job",
+        )
+        .await?;
+    db.pitwheel().resume(None).await?;
+    wait_until("it is released and run", async || {
+        Ok(db.pitwheel().job(id).await?.summary.finished_at.is_some())
+    })
+    .await?;
+    assert_eq!(db.pitwheel().job(id).await?.fence, 2);
+    running.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_claim_finds_its_jobs_among_many_queues_and_kinds() -> Result<()> {
+    let db = TestDb::new().await?;
+    let queues: Vec<String> = (0..100).map(|n| format!("queue-{n}")).collect();
+    let kinds: Vec<String> = (0..1000).map(|n| format!("kind-{n}")).collect();
+    let worker = Registration {
+        name: "many".to_owned(),
+        lease: Duration::from_secs(60),
+        transport: "direct",
+        queues: queues.clone(),
+        kinds: kinds.clone(),
+        slots: 100,
+        token: None,
+    };
+    let client = db.client().await?;
+    let id = engine::register(&client, &worker).await?;
+    let pitwheel: &Pitwheel = db.pitwheel();
+    pitwheel
+        .enqueue_many([
+            NewJob::raw("kind-999", "{}").queue("queue-99").priority(-9),
+            NewJob::raw("kind-0", "{}").queue("queue-0").priority(9),
+            NewJob::raw("unknown", "{}").queue("queue-50"),
+            NewJob::raw("kind-500", "{}").queue("other"),
+        ])
+        .await?;
+    let slots: Vec<_> =
+        queues.iter().map(|queue| engine::QueueSlots { queue: queue.clone(), slots: 1 }).collect();
+    let mut cursor = Cursor::new(queues.iter().map(String::as_str));
+    let bounds = cursor.bounds();
+    let mut claimed = engine::claim(&client, id, &slots, &kinds, &bounds).await?;
+    claimed.sort_by_key(|job| job.claim.id);
+    let found: Vec<(&str, &str)> = claimed.iter().map(|job| (&*job.queue, &*job.kind)).collect();
+    assert_eq!(found, [("queue-99", "kind-999"), ("queue-0", "kind-0")]);
+    cursor.after(&bounds, &slots, &claimed, SystemTime::now());
+    let bounds = cursor.bounds();
+    assert!(engine::claim(&client, id, &slots, &kinds, &bounds).await?.is_empty());
+    Ok(())
+}
