@@ -3,7 +3,7 @@
 //! Every stream is a worker of its own, with a lease in the database. A [`node`] owns the open [`streams`]; streams that
 //! take the same kinds from the same queues form a [`group`], and one [`claimer`] claims for all of them. Results of many
 //! workers are written together ([`reports`]), and so are [`heartbeats`]. What was claimed and cannot be sent is given
-//! back ([`release`]).
+//! back ([`release`]). A suspect runs alone ([`suspects`]).
 
 mod claimer;
 mod group;
@@ -14,4 +14,6 @@ mod outstanding;
 mod reconcile;
 mod release;
 pub(crate) mod reports;
+pub(crate) mod stream;
 pub(crate) mod streams;
+mod suspects;

@@ -71,6 +71,8 @@ pub trait ClaimSink: Sync {
     fn alone(&self) -> Option<i64>;
     /// Starts a suspect on the worker that [`ClaimSink::alone`] returned; without a suspect, that worker goes on as before.
     fn start_alone(&self, worker: i64, suspect: Option<Claimed>);
+    /// A look back found no suspect: workers need not wait to be free for one.
+    fn no_suspect(&self) {}
     /// The number of claimers on this node, this one included. While idle they share the polls of one.
     fn claimers_on_node(&self) -> u32 {
         1
@@ -267,6 +269,9 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
             sink.pool().run(async |client| look_back(&client, sink.kinds(), cursor).await).await?;
         self.clock = (seen_at, Instant::now());
         self.suspects = suspects;
+        if !suspects {
+            sink.no_suspect();
+        }
         self.next_look = Instant::now() + LOOK_BACK.max(begun.elapsed() * LOOK_BACK_SHARE);
         Ok(())
     }

@@ -97,6 +97,10 @@ impl ClaimSink for GroupSink {
         self.releaser.release(unsent);
     }
 
+    fn no_suspect(&self) {
+        self.streams.lock().no_suspect(&self.group);
+    }
+
     fn claimers_on_node(&self) -> u32 {
         u32::try_from(self.streams.lock().groups()).unwrap_or(u32::MAX)
     }

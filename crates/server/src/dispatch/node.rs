@@ -16,7 +16,8 @@ use crate::dispatch::hints::{forward_cancels, listen_for_hints};
 use crate::dispatch::reconcile::{self, Reconciler};
 use crate::dispatch::release::Releaser;
 use crate::dispatch::reports::Reports;
-use crate::dispatch::streams::{SharedStreams, StreamMessage, stream_channel};
+use crate::dispatch::stream::{StreamMessage, stream_channel};
+use crate::dispatch::streams::SharedStreams;
 use crate::options::Options;
 
 /// Two claims and two settles at a time, and one comparison of streams with the database.

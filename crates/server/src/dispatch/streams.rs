@@ -11,28 +11,12 @@ use tokio::sync::mpsc;
 
 use crate::dispatch::group::Group;
 use crate::dispatch::outstanding::Outstanding;
+use crate::dispatch::stream::{Stream, StreamMessage};
+use crate::dispatch::suspects::Suspects;
 
 /// A claim is spread over this many streams at least, or over all of a group. Few, so that a message carries many jobs;
 /// enough that one worker does not get all of the few jobs that are due.
 const STREAMS_PER_CLAIM_MIN: usize = 4;
-
-/// Cancel messages that wait in a stream. Heartbeats carry cancel requests too, so more need not be queued.
-const CANCELS_MAX: usize = 16;
-
-/// What is sent to a worker through its stream.
-#[derive(Debug)]
-pub(crate) enum StreamMessage {
-    /// Jobs that were claimed for it.
-    Jobs(Vec<Claimed>),
-    /// Running jobs to cancel.
-    Cancels(Vec<Claim>),
-}
-
-/// The channel of a stream. It has room for a message for every slot, because a message carries at least one job, and for
-/// [`CANCELS_MAX`] cancel messages.
-pub(crate) fn stream_channel(slots: usize) -> (mpsc::Sender<StreamMessage>, mpsc::Receiver<StreamMessage>) {
-    mpsc::channel(slots + CANCELS_MAX)
-}
 
 /// The streams of a node, shared by everything that serves them.
 #[derive(Clone, Default)]
@@ -53,32 +37,7 @@ pub(crate) struct Streams {
     open: HashMap<i64, Stream>,
     outstanding: Outstanding,
     groups: Vec<Arc<Group>>,
-}
-
-struct Stream {
-    group: Arc<Group>,
-    /// The id of the token that it was opened with.
-    token: Option<i64>,
-    slots: usize,
-    /// Slots with a job, or reserved for a claim under way.
-    taken: usize,
-    messages: mpsc::Sender<StreamMessage>,
-    mode: Mode,
-    /// Whether a result of one of its jobs was reported to this node since the last comparison with the database.
-    reported: bool,
-    /// When its worker was last known to be alive.
-    alive_at: Instant,
-}
-
-/// What a stream gets.
-#[derive(PartialEq, Eq)]
-enum Mode {
-    /// Every kind of job.
-    Normal,
-    /// Nothing, until what it runs has ended: then it runs a suspect alone.
-    Emptying,
-    /// It runs a suspect, and gets nothing else meanwhile.
-    Alone,
+    suspects: Suspects,
 }
 
 impl Streams {
@@ -131,20 +90,19 @@ impl Streams {
         &mut self,
         worker: i64,
         group: Arc<Group>,
-        (slots, token): (usize, Option<i64>),
+        size_and_token: (usize, Option<i64>),
         messages: mpsc::Sender<StreamMessage>,
     ) {
         group.freed.notify_one();
-        let (mode, alive_at) = (Mode::Normal, Instant::now());
-        let stream = Stream { group, token, slots, taken: 0, messages, mode, reported: false, alive_at };
-        self.open.insert(worker, stream);
+        self.open.insert(worker, Stream::new(group, size_and_token, messages));
     }
 
     /// Ends a stream. What its worker holds stays its own, in the database. A group ends with its last stream.
     pub(crate) fn close(&mut self, worker: i64) {
         let Some(stream) = self.open.remove(&worker) else { return };
         self.outstanding.forget_worker(worker);
-        if !self.open.values().any(|other| Arc::ptr_eq(&other.group, &stream.group)) {
+        self.suspects.forget(worker);
+        if !self.open.values().any(|other| other.is_of(&stream.group)) {
             stream.group.stop.cancel();
             self.groups.retain(|group| !Arc::ptr_eq(group, &stream.group));
         }
@@ -174,12 +132,12 @@ impl Streams {
     /// Reserves free slots of a group's streams for one claim, one slot of each stream in turn, so that few jobs are
     /// spread over several streams.
     pub(crate) fn reserve(&mut self, group: &Arc<Group>) -> Reserved {
-        let turn = group.next_turn();
-        let mut free: Vec<(i64, &mut Stream)> = self
-            .open
+        let (turn, now) = (group.next_turn(), Instant::now());
+        let Streams { open, suspects, .. } = self;
+        let mut free: Vec<(i64, &mut Stream)> = open
             .iter_mut()
-            .filter(|(_, stream)| Arc::ptr_eq(&stream.group, group) && stream.mode == Mode::Normal)
-            .filter(|(_, stream)| stream.taken < stream.slots)
+            .filter(|(_, stream)| stream.is_of(group) && stream.taken < stream.slots)
+            .filter(|(worker, _)| suspects.leave_room(**worker, now))
             .map(|(worker, stream)| (*worker, stream))
             .collect();
         if free.is_empty() {
@@ -286,8 +244,8 @@ impl Streams {
             if let Some(stream) = self.open.get_mut(&worker) {
                 stream.taken = stream.taken.saturating_sub(1);
                 stream.reported = true;
-                if stream.taken == 0 && stream.mode == Mode::Alone {
-                    stream.mode = Mode::Normal;
+                if stream.taken == 0 {
+                    self.suspects.emptied(worker);
                 }
                 stream.group.freed.notify_one();
             }
@@ -343,19 +301,33 @@ impl Streams {
 
     /// The workers of a group, each with the holds that this node knows.
     pub(crate) fn known_holds(&self, group: &Arc<Group>) -> Vec<(i64, Vec<i64>)> {
-        let workers = self.open.iter().filter(|(_, stream)| Arc::ptr_eq(&stream.group, group));
+        let workers = self.open.iter().filter(|(_, stream)| stream.is_of(group));
         workers.map(|(worker, _)| (*worker, self.outstanding.holds_of(*worker))).collect()
     }
 
     /// Reserves a stream that runs nothing, for a suspect. If every stream is busy, the least busy one gets nothing more
-    /// until it is empty.
+    /// until it is empty, or for a limited time.
     pub(crate) fn reserve_alone(&mut self, group: &Arc<Group>) -> Option<i64> {
-        let streams = self.open.iter_mut().filter(|(_, stream)| Arc::ptr_eq(&stream.group, group));
-        let usable = streams.filter(|(_, stream)| stream.mode != Mode::Alone);
-        let (worker, stream) =
-            usable.min_by_key(|(worker, stream)| (stream.mode != Mode::Emptying, stream.taken, **worker))?;
-        stream.mode = if stream.taken == 0 { Mode::Alone } else { Mode::Emptying };
-        (stream.mode == Mode::Alone).then_some(*worker)
+        let now = Instant::now();
+        let streams = self.open.iter().filter(|(_, stream)| stream.is_of(group));
+        let usable = streams.filter_map(|(worker, stream)| {
+            let waits = self.suspects.may_run(*worker, stream.taken == 0, now)?;
+            Some((stream.taken > 0, !waits, stream.taken, *worker))
+        });
+        let (is_busy, _, _, worker) = usable.min()?;
+        if is_busy {
+            self.suspects.wait(worker, group, now);
+            return None;
+        }
+        self.suspects.reserve(worker, group);
+        Some(worker)
+    }
+
+    /// No suspect is due for the streams of this group: those that wait for one go on.
+    pub(crate) fn no_suspect(&mut self, group: &Arc<Group>) {
+        if self.suspects.none_due(group) {
+            group.freed.notify_one();
+        }
     }
 
     /// Sends a suspect to the stream that was reserved for it; `None`: there was no suspect after all. Returns the claim
@@ -366,7 +338,7 @@ impl Streams {
             return suspect.into_iter().map(|job| job.claim).collect();
         };
         let Some(job) = suspect else {
-            stream.mode = Mode::Normal;
+            self.suspects.forget(worker);
             stream.group.freed.notify_one();
             return Vec::new();
         };

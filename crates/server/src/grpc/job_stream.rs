@@ -13,7 +13,7 @@ use tonic::Status;
 
 use crate::dispatch::node::Node;
 use crate::dispatch::reports::NotWritten;
-use crate::dispatch::streams::StreamMessage;
+use crate::dispatch::stream::StreamMessage;
 use crate::grpc::messages::{assignment, claim_message};
 
 /// Dropped when the worker is gone: jobs that were not sent are released then.

@@ -1,6 +1,7 @@
 use std::time::SystemTime;
 
 use super::*;
+use crate::dispatch::stream::stream_channel;
 
 const WORKER: i64 = 1;
 

@@ -1,0 +1,56 @@
+//! One open stream of a worker, and what is sent through it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use pitwheel::Claim;
+use pitwheel::engine::Claimed;
+use tokio::sync::mpsc;
+
+use crate::dispatch::group::Group;
+
+/// Cancel messages that wait in a stream. Heartbeats carry cancel requests too, so more need not be queued.
+const CANCELS_MAX: usize = 16;
+
+/// What is sent to a worker through its stream.
+#[derive(Debug)]
+pub(crate) enum StreamMessage {
+    /// Jobs that were claimed for it.
+    Jobs(Vec<Claimed>),
+    /// Running jobs to cancel.
+    Cancels(Vec<Claim>),
+}
+
+/// The channel of a stream. It has room for a message for every slot, because a message carries at least one job, and for
+/// [`CANCELS_MAX`] cancel messages.
+pub(crate) fn stream_channel(slots: usize) -> (mpsc::Sender<StreamMessage>, mpsc::Receiver<StreamMessage>) {
+    mpsc::channel(slots + CANCELS_MAX)
+}
+
+pub(crate) struct Stream {
+    pub(crate) group: Arc<Group>,
+    /// The id of the token that it was opened with.
+    pub(crate) token: Option<i64>,
+    pub(crate) slots: usize,
+    /// Slots with a job, or reserved for a claim under way.
+    pub(crate) taken: usize,
+    pub(crate) messages: mpsc::Sender<StreamMessage>,
+    /// Whether a result of one of its jobs was reported to this node since the last comparison with the database.
+    pub(crate) reported: bool,
+    /// When its worker was last known to be alive.
+    pub(crate) alive_at: Instant,
+}
+
+impl Stream {
+    pub(crate) fn new(
+        group: Arc<Group>,
+        (slots, token): (usize, Option<i64>),
+        messages: mpsc::Sender<StreamMessage>,
+    ) -> Stream {
+        Stream { group, token, slots, taken: 0, messages, reported: false, alive_at: Instant::now() }
+    }
+
+    pub(crate) fn is_of(&self, group: &Arc<Group>) -> bool {
+        Arc::ptr_eq(&self.group, group)
+    }
+}

@@ -1,0 +1,60 @@
+//! Streams go on, whatever happens to other jobs, other streams and other nodes.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use pitwheel::State;
+use pitwheel_proto::v1;
+use pitwheel_testkit::{TestDb, wait_until};
+
+use crate::support::{Node, WorkerStream};
+
+const LEASE: Duration = Duration::from_secs(30);
+/// Far more than a stream needs that is served at once, and far less than one that waits for comparisons with the database.
+const SERVED_WITHIN: Duration = Duration::from_secs(5);
+
+/// A stream that runs one job and gets no other, because a suspect is due. Returns the suspect's id too.
+async fn emptying_stream(db: &TestDb, node: &Node) -> Result<(WorkerStream, v1::Assignment, i64)> {
+    let mut stream = node.stream(10).await?;
+    db.job().kind("work").insert().await?;
+    let running = stream.jobs().await?.remove(0);
+    let suspect = db.job().kind("work").crashes(2).insert().await?;
+    wait_until("the stream gets no more jobs", async || {
+        let id = db.job().kind("work").insert().await?;
+        tokio::time::sleep(Duration::from_millis(300)).await; // several polls: the job would have been sent by now
+        Ok(db.state(id).await? == Some(State::Waiting))
+    })
+    .await?;
+    Ok((stream, running, suspect))
+}
+
+/// Reads from the stream until a job arrives that was enqueued last.
+async fn next_job(db: &TestDb, stream: &mut WorkerStream) -> Result<()> {
+    let last = db.count("select max(id) from pitwheel.job").await?;
+    while !stream.jobs().await?.iter().any(|job| job.job_id == last) {}
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_stream_that_waits_for_a_suspect_goes_on_when_the_suspect_is_cancelled() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let (mut stream, _running, suspect) = emptying_stream(&db, &node).await?;
+    db.pitwheel().cancel(suspect).await?;
+    let cancelled_at = Instant::now();
+    next_job(&db, &mut stream).await?;
+    assert!(cancelled_at.elapsed() < SERVED_WITHIN, "before the limit of the wait");
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_stream_that_waits_for_a_suspect_goes_on_after_a_limit() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let (mut stream, _running, suspect) = emptying_stream(&db, &node).await?;
+    next_job(&db, &mut stream).await?;
+    assert_eq!(db.state(suspect).await?, Some(State::Waiting), "it does not run beside other jobs");
+    node.stop().await
+}
