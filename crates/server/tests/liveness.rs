@@ -5,11 +5,11 @@ mod support;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use pitwheel::State;
+use pitwheel::{State, WorkerCommand};
 use pitwheel_proto::v1;
-use pitwheel_testkit::{TestDb, wait_until};
+use pitwheel_testkit::{TestDb, wait_until, work};
 
-use crate::support::{Node, WorkerStream};
+use crate::support::{Node, WorkerStream, result};
 
 const LEASE: Duration = Duration::from_secs(30);
 /// Far more than a stream needs that is served at once, and far less than one that waits for comparisons with the database.
@@ -57,4 +57,38 @@ async fn a_stream_that_waits_for_a_suspect_goes_on_after_a_limit() -> Result<()>
     next_job(&db, &mut stream).await?;
     assert_eq!(db.state(suspect).await?, Some(State::Waiting), "it does not run beside other jobs");
     node.stop().await
+}
+
+#[tokio::test]
+async fn a_quiet_stream_does_not_slow_down_the_others() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let (quiet, mut stream) = (node.stream(10).await?, node.stream(10).await?);
+    assert!(db.pitwheel().command_worker(quiet.worker_id, WorkerCommand::Quiet).await?);
+    let sql = "insert into pitwheel.job (run_at, enqueued_at, kind, queue, payload, priority, max_attempts)
+        select now() - interval '10 seconds', now(), 'work', 'default', '{}', 0, 20 from generate_series(1, 1000)";
+    db.client().await?.batch_execute(sql).await?;
+    let begun = Instant::now();
+    let mut done = 0;
+    while done < 1000 {
+        done += complete_all(&mut stream, None).await?;
+    }
+    assert!(begun.elapsed() < SERVED_WITHIN, "{:?}", begun.elapsed());
+    db.pitwheel().command_worker(quiet.worker_id, WorkerCommand::Resume).await?;
+    let mut resumed = quiet;
+    // More than the other stream has slots for.
+    db.pitwheel().enqueue_many((0..20).map(work)).await?;
+    assert!(!resumed.jobs().await?.is_empty(), "a resumed stream gets jobs again");
+    node.stop().await
+}
+
+/// Completes the jobs of the next message, through the stream's own node or another one. Returns how many they were.
+async fn complete_all(stream: &mut WorkerStream, elsewhere: Option<&mut WorkerStream>) -> Result<usize> {
+    let jobs = stream.jobs().await?;
+    let complete = |job| result(job, v1::result::Outcome::Complete(v1::Complete::default()));
+    let results = jobs.iter().map(complete).collect();
+    let client = &mut elsewhere.unwrap_or(stream).client;
+    let written = client.report_result(v1::ReportResultRequest { results }).await?.into_inner().written;
+    assert!(written.iter().all(|written| *written == i32::from(v1::Written::Yes)), "{written:?}");
+    Ok(jobs.len())
 }

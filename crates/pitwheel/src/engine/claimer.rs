@@ -9,7 +9,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::engine::claim::{LookedBack, claim_alone, look_back};
+use crate::engine::claim::{ClaimedJobs, LookedBack, claim_alone, look_back};
 use crate::engine::cursor::{Bounds, Cursor};
 use crate::engine::retry::RetryDelay;
 use crate::error::Error;
@@ -60,7 +60,7 @@ pub trait ClaimSink: Sync {
         &self,
         room: &Reserved,
         bounds: &Bounds,
-    ) -> impl Future<Output = Result<Vec<Claimed>, Error>> + Send;
+    ) -> impl Future<Output = Result<ClaimedJobs, Error>> + Send;
     /// Frees the reserved slots that the claim did not fill.
     fn unreserve(&self, room: &Reserved, claimed: &[Claimed]);
     /// Starts the claimed jobs.
@@ -111,7 +111,7 @@ struct Claimer<'a, T> {
 }
 
 /// The slots of a claim, when it began, and its result.
-type ClaimReply = (Reserved, Instant, Result<Vec<Claimed>, Error>);
+type ClaimReply = (Reserved, Instant, Result<ClaimedJobs, Error>);
 
 /// Claims and starts jobs until the sink stops.
 pub async fn run_claimer(sink: &impl ClaimSink) {
@@ -205,8 +205,8 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
 
     /// Starts the claimed jobs, and moves the cursor on.
     fn take(&mut self, (room, begun, claimed): ClaimReply) -> Result<(), Error> {
-        let jobs = match claimed {
-            Ok(jobs) => jobs,
+        let ClaimedJobs { jobs, alive_slots } = match claimed {
+            Ok(claimed) => claimed,
             Err(error) => {
                 self.unknown_until = Instant::now() + UNKNOWN_CLAIMS;
                 self.sink.unreserve(&room, &[]);
@@ -214,7 +214,7 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
             }
         };
         // Where queues share the slots, a full claim may not have reached all of them.
-        let asked: &[QueueSlots] = if room.slots_by_worker.is_empty() || jobs.len() < room.total {
+        let asked: &[QueueSlots] = if room.slots_by_worker.is_empty() || jobs.len() < alive_slots {
             &room.slots_by_queue
         } else {
             &[]
@@ -223,7 +223,7 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
         self.cursor.after(asked, &jobs, now);
         metrics::claimed(&jobs, now, begun.elapsed());
         self.sink.unreserve(&room, &jobs);
-        self.busy = jobs.len() == room.total;
+        self.busy = jobs.len() == alive_slots;
         let idle = (POLL_IDLE * self.sink.claimers_on_node()).min(POLL_SHARED);
         self.poll = if jobs.is_empty() { (self.poll * 2).min(idle) } else { POLL_SOON };
         self.next_poll =

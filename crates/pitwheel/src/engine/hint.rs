@@ -58,6 +58,11 @@ pub(crate) async fn cancel(client: &impl Sql) -> Result<(), Error> {
     send(client, "cancel").await
 }
 
+/// Sends a hint that a worker was made quiet, drained or resumed.
+pub(crate) async fn command(client: &impl Sql) -> Result<(), Error> {
+    send(client, "command").await
+}
+
 async fn send(client: &impl Sql, word: &str) -> Result<(), Error> {
     client
         .rows(include_str!("../../sql/engine/notify.sql"), &[(&CHANNEL, Type::TEXT), (&word, Type::TEXT)])
@@ -74,6 +79,8 @@ pub struct HintListener {
     pub due: Box<OnDue>,
     /// Notified when a cancel may have been requested.
     pub cancel: Arc<Notify>,
+    /// Notified when a worker may have been made quiet, drained or resumed.
+    pub command: Arc<Notify>,
 }
 
 /// Listens until it is dropped, and connects again whenever the connection breaks.
@@ -161,6 +168,7 @@ impl HintListener {
                 (self.due)(Some(queue));
             }
             None if word == "cancel" => self.cancel.notify_one(),
+            None if word == "command" => self.command.notify_one(),
             _ => {}
         }
     }

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::batcher::Batcher;
-use crate::engine::claim::{claim, release_unknown};
+use crate::engine::claim::{ClaimedJobs, claim, release_unknown};
 use crate::engine::claimer::{ClaimSink, Reserved};
 use crate::engine::cursor::Bounds;
 use crate::engine::hint::HintListener;
@@ -100,7 +100,9 @@ impl Core {
                 due.notify_one();
             }
         };
-        HintListener { due: Box::new(wake), cancel: self.cancel.clone() }
+        // The claim statement itself returns nothing while this worker is quiet.
+        let command = Arc::default();
+        HintListener { due: Box::new(wake), cancel: self.cancel.clone(), command }
     }
 
     fn slots(&self) -> MutexGuard<'_, Slots> {
@@ -251,11 +253,11 @@ impl ClaimSink for Arc<Core> {
         self.slots().reserve()
     }
 
-    async fn claim(&self, reserved: &Reserved, bounds: &Bounds) -> Result<Vec<Claimed>, Error> {
+    async fn claim(&self, reserved: &Reserved, bounds: &Bounds) -> Result<ClaimedJobs, Error> {
         let claim = async |client: Arc<Session>| {
             claim(&*client, self.id(), &reserved.slots_by_queue, &self.registration.kinds, bounds).await
         };
-        self.pool.run(claim).await
+        Ok(ClaimedJobs { jobs: self.pool.run(claim).await?, alive_slots: reserved.total })
     }
 
     fn unreserve(&self, reserved: &Reserved, claimed: &[Claimed]) {

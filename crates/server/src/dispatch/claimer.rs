@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pitwheel::Error;
 use pitwheel::engine::{
-    Bounds, ClaimSink, Claimed, Pool, Reserved, claim_for_workers, release_unknown, run_claimer,
+    Bounds, ClaimSink, Claimed, ClaimedJobs, Pool, Reserved, claim_for_workers, release_unknown, run_claimer,
 };
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -61,7 +61,7 @@ impl ClaimSink for GroupSink {
         self.streams.lock().reserve(&self.group)
     }
 
-    async fn claim(&self, room: &Reserved, bounds: &Bounds) -> Result<Vec<Claimed>, Error> {
+    async fn claim(&self, room: &Reserved, bounds: &Bounds) -> Result<ClaimedJobs, Error> {
         let queues: Vec<String> = room.slots_by_queue.iter().map(|slots| slots.queue.clone()).collect();
         let claimed = self.pool.run(async |client| {
             claim_for_workers(&*client, &room.slots_by_worker, &queues, &self.group.kinds, bounds).await

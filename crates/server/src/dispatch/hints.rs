@@ -1,4 +1,4 @@
-//! Reacts to hints of the database: a job is due, or a running job is to be cancelled.
+//! Reacts to hints of the database: a job is due, a running job is to be cancelled, or a worker is to be quiet.
 
 use std::sync::Arc;
 
@@ -7,10 +7,16 @@ use tokio::sync::Notify;
 
 use crate::dispatch::streams::SharedStreams;
 
-/// Wakes the claimers when a job is due, and notifies `cancel` when a running job is to be cancelled.
-pub(crate) async fn listen_for_hints(pool: Pool, streams: SharedStreams, cancel: Arc<Notify>) {
+/// Wakes the claimers when a job is due. Notifies `cancel` when a running job is to be cancelled, and `command` when a worker
+/// was made quiet, drained or resumed.
+pub(crate) async fn listen_for_hints(
+    pool: Pool,
+    streams: SharedStreams,
+    cancel: Arc<Notify>,
+    command: Arc<Notify>,
+) {
     let due = Box::new(move |queue: Option<&str>| streams.lock().wake(queue));
-    listen(&pool, HintListener { due, cancel }).await;
+    listen(&pool, HintListener { due, cancel, command }).await;
 }
 
 /// Sends cancel requests to the workers as soon as a hint arrives. Without hints, heartbeats carry them.

@@ -76,10 +76,10 @@ impl Node {
             node.heartbeat_every(),
             heartbeat_queue,
         ));
-        let cancel = Arc::new(Notify::new());
-        node.spawn(listen_for_hints(pool.clone(), streams.clone(), cancel.clone()));
+        let (cancel, command) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        node.spawn(listen_for_hints(pool.clone(), streams.clone(), cancel.clone(), command.clone()));
         node.spawn(forward_cancels(pool.clone(), streams.clone(), cancel));
-        node.spawn(reconcile::run(Reconciler { pool: pool.clone(), streams, tokens, lease }));
+        node.spawn(reconcile::run(Reconciler { pool: pool.clone(), streams, tokens, lease, command }));
         let name = node.name.clone();
         node.spawn(async move { maintain((&pool, &lease_pool), &name, lease, keep_history, &end).await });
         Ok(node)

@@ -1,10 +1,11 @@
 //! Compares the open streams with the database: other nodes change what belongs to them.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pitwheel::Error;
-use pitwheel::engine::{Pool, alive_workers, held};
+use pitwheel::engine::{Pool, alive_workers, held, quiet_workers};
+use tokio::sync::Notify;
 
 use crate::auth::tokens::Tokens;
 use crate::dispatch::streams::SharedStreams;
@@ -18,12 +19,25 @@ pub(crate) struct Reconciler {
     pub(crate) streams: SharedStreams,
     pub(crate) tokens: Arc<Tokens>,
     pub(crate) lease: Duration,
+    /// Notified when a worker was made quiet, drained or resumed.
+    pub(crate) command: Arc<Notify>,
 }
 
 /// Compares until the node stops.
 pub(crate) async fn run(reconciler: Reconciler) {
+    let mut next = Instant::now() + EVERY;
     loop {
-        tokio::time::sleep(EVERY).await;
+        let commanded = tokio::select! {
+            () = tokio::time::sleep_until(next.into()) => false,
+            () = reconciler.command.notified() => true,
+        };
+        if let Err(error) = reconciler.find_quiet().await {
+            tracing::warn!(%error, "cannot read which workers are quiet, will retry");
+        }
+        if commanded {
+            continue;
+        }
+        next = Instant::now() + EVERY;
         if let Err(error) = reconciler.free_settled_elsewhere().await {
             tracing::warn!(%error, "cannot read what workers hold, will retry");
         }
@@ -48,6 +62,16 @@ impl Reconciler {
         if !workers.is_empty() {
             let held = self.pool.run(async |client| held(&*client, &workers).await).await?;
             self.streams.lock().reconcile(&workers, &claims, &held);
+        }
+        Ok(())
+    }
+
+    /// Finds out which workers get no more jobs, so that no slots of them are offered to claims.
+    async fn find_quiet(&self) -> Result<(), Error> {
+        let workers = self.streams.lock().workers();
+        if !workers.is_empty() {
+            let quiet = self.pool.run(async |client| quiet_workers(&*client, &workers).await).await?;
+            self.streams.lock().set_quiet(&workers, &quiet.into_iter().collect());
         }
         Ok(())
     }

@@ -37,6 +37,8 @@ pub(crate) struct Stream {
     pub(crate) messages: mpsc::Sender<StreamMessage>,
     /// Whether a result of one of its jobs was reported to this node since the last comparison with the database.
     pub(crate) reported: bool,
+    /// Whether its worker gets no more jobs: an operator made it quiet, or drains it.
+    pub(crate) quiet: bool,
     /// When its worker was last known to be alive.
     pub(crate) alive_at: Instant,
 }
@@ -47,7 +49,13 @@ impl Stream {
         (slots, token): (usize, Option<i64>),
         messages: mpsc::Sender<StreamMessage>,
     ) -> Stream {
-        Stream { group, token, slots, taken: 0, messages, reported: false, alive_at: Instant::now() }
+        let alive_at = Instant::now();
+        Stream { group, token, slots, taken: 0, messages, reported: false, quiet: false, alive_at }
+    }
+
+    /// Free slots that jobs can be claimed for.
+    pub(crate) fn free_slots(&self) -> usize {
+        if self.quiet { 0 } else { self.slots.saturating_sub(self.taken) }
     }
 
     pub(crate) fn is_of(&self, group: &Arc<Group>) -> bool {

@@ -136,7 +136,7 @@ impl Streams {
         let Streams { open, suspects, .. } = self;
         let mut free: Vec<(i64, &mut Stream)> = open
             .iter_mut()
-            .filter(|(_, stream)| stream.is_of(group) && stream.taken < stream.slots)
+            .filter(|(_, stream)| stream.is_of(group) && stream.free_slots() > 0)
             .filter(|(worker, _)| suspects.leave_room(**worker, now))
             .map(|(worker, stream)| (*worker, stream))
             .collect();
@@ -149,7 +149,7 @@ impl Streams {
         free.rotate_left(first);
         let mut slots = 0;
         let enough = free.iter().position(|(_, stream)| {
-            slots += stream.slots - stream.taken;
+            slots += stream.free_slots();
             slots >= CLAIM_MAX
         });
         free.truncate(enough.map_or(free.len(), |at| (at + 1).max(STREAMS_PER_CLAIM_MIN)));
@@ -160,7 +160,7 @@ impl Streams {
                     stream.taken += 1;
                     slots_by_worker.push(*worker);
                 }
-                stream.taken < stream.slots
+                stream.free_slots() > 0
             });
         }
         let total = slots_by_worker.len();
@@ -293,6 +293,17 @@ impl Streams {
         }
     }
 
+    /// Of these workers, those in `quiet` get no more jobs, and the others do.
+    pub(crate) fn set_quiet(&mut self, workers: &[i64], quiet: &HashSet<i64>) {
+        for worker in workers {
+            let Some(stream) = self.open.get_mut(worker) else { continue };
+            let was_quiet = std::mem::replace(&mut stream.quiet, quiet.contains(worker));
+            if was_quiet && !stream.quiet {
+                stream.group.freed.notify_one();
+            }
+        }
+    }
+
     /// Workers that were not known to be alive for longer than a lease: their heartbeats go to another node, or stopped.
     pub(crate) fn without_heartbeat_for(&self, lease: Duration) -> Vec<i64> {
         let late = self.open.iter().filter(|(_, stream)| stream.alive_at.elapsed() > lease);
@@ -309,7 +320,7 @@ impl Streams {
     /// until it is empty, or for a limited time.
     pub(crate) fn reserve_alone(&mut self, group: &Arc<Group>) -> Option<i64> {
         let now = Instant::now();
-        let streams = self.open.iter().filter(|(_, stream)| stream.is_of(group));
+        let streams = self.open.iter().filter(|(_, stream)| stream.is_of(group) && !stream.quiet);
         let usable = streams.filter_map(|(worker, stream)| {
             let waits = self.suspects.may_run(*worker, stream.taken == 0, now)?;
             Some((stream.taken > 0, !waits, stream.taken, *worker))
