@@ -92,3 +92,43 @@ async fn complete_all(stream: &mut WorkerStream, elsewhere: Option<&mut WorkerSt
     assert!(written.iter().all(|written| *written == i32::from(v1::Written::Yes)), "{written:?}");
     Ok(jobs.len())
 }
+
+#[tokio::test]
+async fn slots_come_back_at_once_when_results_go_to_another_node() -> Result<()> {
+    let db = TestDb::new().await?;
+    let (node, other) = (Node::start(db.pitwheel(), LEASE).await?, Node::start(db.pitwheel(), LEASE).await?);
+    let mut stream = node.stream(10).await?;
+    let mut elsewhere = other.stream(1).await?;
+    db.pitwheel().enqueue_many((0..400).map(work)).await?;
+    let begun = Instant::now();
+    let mut done = 0;
+    // The other node's stream keeps the one job that it gets.
+    while done < 399 {
+        done += complete_all(&mut stream, Some(&mut elsewhere)).await?;
+    }
+    assert!(begun.elapsed() < SERVED_WITHIN, "{:?}", begun.elapsed());
+    node.stop().await?;
+    other.stop().await
+}
+
+#[tokio::test]
+async fn a_job_that_is_retried_through_another_node_keeps_no_slot_of_its_first_claim() -> Result<()> {
+    let db = TestDb::new().await?;
+    let (node, other) = (Node::start(db.pitwheel(), LEASE).await?, Node::start(db.pitwheel(), LEASE).await?);
+    let mut stream = node.stream(3).await?;
+    let mut elsewhere = other.workers().await?;
+    db.pitwheel().enqueue(work(1)).await?;
+    for _ in 0..2 {
+        let job = stream.jobs().await?.remove(0);
+        let after = Some(prost_types::Duration::default());
+        let fail = v1::Fail { error: "again".into(), retry_after: after, ..v1::Fail::default() };
+        let results = vec![result(&job, v1::result::Outcome::Fail(fail))];
+        let written =
+            elsewhere.report_result(v1::ReportResultRequest { results }).await?.into_inner().written;
+        assert_eq!(written, [i32::from(v1::Written::Yes)]);
+    }
+    db.pitwheel().enqueue_many((0..2).map(work)).await?;
+    assert_eq!(stream.jobs_at_least(3).await?.len(), 3, "all three slots are usable");
+    node.stop().await?;
+    other.stop().await
+}

@@ -29,7 +29,7 @@ pub use self::claim::{
 pub use self::claimer::{ClaimSink, Reserved, run_claimer};
 pub use self::cursor::{Bounds, Cursor, Position};
 pub use self::gauges::{InFlight, WorkerCount, in_flight, worker_counts};
-pub use self::hint::{HintListener, OnDue, listen};
+pub use self::hint::{HintListener, OnDue, OnSettled, hint_settled, listen};
 pub use self::lease::{
     AttemptInfo, HeartbeatReply, Hold, Registration, Renewed, alive_workers, attempts, cancel_requests,
     claims_of_token, heartbeat, held, progress, quiet_workers, register, renew, retire, workers_of_token,

@@ -100,9 +100,9 @@ impl Core {
                 due.notify_one();
             }
         };
-        // The claim statement itself returns nothing while this worker is quiet.
-        let command = Arc::default();
-        HintListener { due: Box::new(wake), cancel: self.cancel.clone(), command }
+        // Claims return nothing while this worker is quiet, and it settles its jobs itself.
+        let (command, settled) = (Arc::default(), Box::new(|_| ()));
+        HintListener { due: Box::new(wake), cancel: self.cancel.clone(), command, settled }
     }
 
     fn slots(&self) -> MutexGuard<'_, Slots> {

@@ -16,12 +16,13 @@ use crate::dispatch::hints::{forward_cancels, listen_for_hints};
 use crate::dispatch::reconcile::{self, Reconciler};
 use crate::dispatch::release::Releaser;
 use crate::dispatch::reports::Reports;
+use crate::dispatch::settled_hints::SettledHints;
 use crate::dispatch::stream::{StreamMessage, stream_channel};
 use crate::dispatch::streams::SharedStreams;
 use crate::options::Options;
 
-/// Two claims and two settles at a time, and one comparison of streams with the database.
-const CONNECTIONS: usize = 5;
+/// Two claims and two settles at a time, one comparison of streams with the database, and one hint to other nodes.
+const CONNECTIONS: usize = 6;
 /// One for heartbeats and one for sweeps, so that nothing else can delay a renewal.
 const LEASE_CONNECTIONS: usize = 2;
 
@@ -69,7 +70,10 @@ impl Node {
             end: end.clone(),
             loops: TaskTracker::new(),
         });
-        node.loops.spawn(node.reports.clone().run(pitwheel.clone(), pool.clone(), streams.clone()));
+        let settled_hints = SettledHints::default();
+        node.spawn(settled_hints.clone().run(pool.clone()));
+        let reports = node.reports.clone();
+        node.loops.spawn(reports.run(pitwheel.clone(), pool.clone(), streams.clone(), settled_hints));
         node.spawn(heartbeats::run(
             lease_pool.clone(),
             streams.clone(),

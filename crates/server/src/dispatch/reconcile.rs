@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pitwheel::Error;
-use pitwheel::engine::{Pool, alive_workers, held, quiet_workers};
+use pitwheel::engine::{Pool, alive_workers, held, quiet_workers, settle};
 use tokio::sync::Notify;
 
 use crate::auth::tokens::Tokens;
+use crate::dispatch::comparison;
 use crate::dispatch::streams::SharedStreams;
 
-/// Time between two comparisons: how long a slot stays taken after a result went to another node, and a stream open after
-/// its token was revoked.
-const EVERY: Duration = Duration::from_secs(1);
+/// Time between two comparisons: how long a stream stays open after its token was revoked.
+const EVERY: Duration = comparison::EVERY_MIN;
 
 pub(crate) struct Reconciler {
     pub(crate) pool: Pool,
@@ -41,6 +41,9 @@ pub(crate) async fn run(reconciler: Reconciler) {
         if let Err(error) = reconciler.free_settled_elsewhere().await {
             tracing::warn!(%error, "cannot read what workers hold, will retry");
         }
+        if let Err(error) = reconciler.delete_emptied().await {
+            tracing::warn!(%error, "cannot delete empty holds, will retry");
+        }
         if let Err(error) = reconciler.close_revoked().await {
             tracing::warn!(%error, "cannot read which tokens are valid, will retry");
         }
@@ -55,7 +58,7 @@ impl Reconciler {
     async fn free_settled_elsewhere(&self) -> Result<(), Error> {
         let (workers, claims) = {
             let mut streams = self.streams.lock();
-            let workers = streams.full_without_reports();
+            let workers = streams.due_for_comparison();
             let claims = streams.claims_of(&workers);
             (workers, claims)
         };
@@ -64,6 +67,16 @@ impl Reconciler {
             self.streams.lock().reconcile(&workers, &claims, &held);
         }
         Ok(())
+    }
+
+    /// Deletes holds of which every job has ended. Reports delete them too, but no result may ever be reported to this node.
+    async fn delete_emptied(&self) -> Result<(), Error> {
+        let emptied = self.streams.lock().take_emptied();
+        if emptied.is_empty() {
+            return Ok(());
+        }
+        let deleted = self.pool.run(async |client| settle(&*client, &[], &emptied).await).await;
+        deleted.map(drop).inspect_err(|_| self.streams.lock().put_back_emptied(emptied))
     }
 
     /// Finds out which workers get no more jobs, so that no slots of them are offered to claims.

@@ -7,6 +7,7 @@ use pitwheel::engine::{Batcher, Pool, Settlement, Unlocked, settle, written_foll
 use pitwheel::{Error, Pitwheel};
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::dispatch::settled_hints::SettledHints;
 use crate::dispatch::streams::SharedStreams;
 
 /// A batch of fewer endings waits a moment, which joins the reports of many workers into one commit.
@@ -64,8 +65,14 @@ impl Reports {
     }
 
     /// Writes reports until [`Reports::close`]. Two loops: one prepares a batch while the other waits for its commit.
-    pub(crate) async fn run(self, pitwheel: Pitwheel, pool: Pool, streams: SharedStreams) {
-        let writer = Writer { pitwheel, pool, streams };
+    pub(crate) async fn run(
+        self,
+        pitwheel: Pitwheel,
+        pool: Pool,
+        streams: SharedStreams,
+        settled_hints: SettledHints,
+    ) {
+        let writer = Writer { pitwheel, pool, streams, settled_hints };
         let write_all = async || {
             while let Some(batch) = self.queue.next().await {
                 writer.write(batch).await;
@@ -79,6 +86,7 @@ struct Writer {
     pitwheel: Pitwheel,
     pool: Pool,
     streams: SharedStreams,
+    settled_hints: SettledHints,
 }
 
 impl Writer {
@@ -119,7 +127,9 @@ impl Writer {
             let mut streams = self.streams.lock();
             streams.record(endings, &settled);
             let ended = endings.iter().zip(&settled).filter(|(_, settled)| settled.is_some());
-            streams.ended(ended.map(|(ending, _)| ending.claim));
+            let ended = ended.map(|(ending, _)| ending.claim);
+            self.settled_hints.add(streams.not_sent_from_here(ended.clone()));
+            streams.ended(ended);
         }
         self.pitwheel.hint_followers(written_followers(endings, &settled)).await;
         Ok(settled)

@@ -7,6 +7,7 @@ use pitwheel::Claim;
 use pitwheel::engine::Claimed;
 use tokio::sync::mpsc;
 
+use crate::dispatch::comparison::Comparison;
 use crate::dispatch::group::Group;
 
 /// Cancel messages that wait in a stream. Heartbeats carry cancel requests too, so more need not be queued.
@@ -35,8 +36,7 @@ pub(crate) struct Stream {
     /// Slots with a job, or reserved for a claim under way.
     pub(crate) taken: usize,
     pub(crate) messages: mpsc::Sender<StreamMessage>,
-    /// Whether a result of one of its jobs was reported to this node since the last comparison with the database.
-    pub(crate) reported: bool,
+    pub(crate) comparison: Comparison,
     /// Whether its worker gets no more jobs: an operator made it quiet, or drains it.
     pub(crate) quiet: bool,
     /// When its worker was last known to be alive.
@@ -50,7 +50,8 @@ impl Stream {
         messages: mpsc::Sender<StreamMessage>,
     ) -> Stream {
         let alive_at = Instant::now();
-        Stream { group, token, slots, taken: 0, messages, reported: false, quiet: false, alive_at }
+        let comparison = Comparison::new(alive_at);
+        Stream { group, token, slots, taken: 0, messages, comparison, quiet: false, alive_at }
     }
 
     /// Free slots that jobs can be claimed for.

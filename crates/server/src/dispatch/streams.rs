@@ -243,7 +243,7 @@ impl Streams {
             let Some(worker) = self.outstanding.remove(claim) else { continue };
             if let Some(stream) = self.open.get_mut(&worker) {
                 stream.taken = stream.taken.saturating_sub(1);
-                stream.reported = true;
+                stream.comparison.freed();
                 if stream.taken == 0 {
                     self.suspects.emptied(worker);
                 }
@@ -257,14 +257,24 @@ impl Streams {
         self.outstanding.take_emptied()
     }
 
-    /// Workers whose slots are all taken and for which no result was reported here since the last call: their results
-    /// may go to another node.
-    pub(crate) fn full_without_reports(&mut self) -> Vec<i64> {
-        let workers = self.open.iter_mut().filter_map(|(worker, stream)| {
-            let reported = std::mem::take(&mut stream.reported);
-            (!reported && stream.taken >= stream.slots).then_some(*worker)
+    /// Puts back holds that were to be deleted and were not.
+    pub(crate) fn put_back_emptied(&mut self, holds: Vec<i64>) {
+        self.outstanding.add_emptied(holds.into_iter());
+    }
+
+    /// Workers with jobs that are to be compared with the database now: their results may go to another node.
+    pub(crate) fn due_for_comparison(&mut self) -> Vec<i64> {
+        let now = Instant::now();
+        let busy = self.open.iter_mut().filter(|(_, stream)| stream.taken > 0);
+        let due = busy.filter_map(|(worker, stream)| {
+            stream.comparison.is_due(stream.taken >= stream.slots, now).then_some(*worker)
         });
-        workers.collect()
+        due.collect()
+    }
+
+    /// Of these claims, those that were not sent from here: the node that sent them does not know that they have ended.
+    pub(crate) fn not_sent_from_here(&self, claims: impl Iterator<Item = Claim>) -> Vec<Claim> {
+        claims.filter(|claim| self.outstanding.get(*claim).is_none()).collect()
     }
 
     /// The claims that were sent to these workers and have not ended.
@@ -276,9 +286,16 @@ impl Streams {
     /// `sent` are the claims of `workers` before the database was read.
     pub(crate) fn reconcile(&mut self, workers: &[i64], sent: &[Claim], held: &[Hold]) {
         let still_held: HashSet<Claim> = held.iter().flat_map(|hold| &hold.claims).copied().collect();
-        self.ended(sent.iter().filter(|claim| !still_held.contains(claim)).copied());
+        let now = Instant::now();
+        for claim in sent.iter().filter(|claim| !still_held.contains(claim)) {
+            let worker = self.outstanding.get(*claim).map(|job| job.worker);
+            if let Some(stream) = worker.and_then(|worker| self.open.get_mut(&worker)) {
+                stream.comparison.found_settled(now);
+            }
+            self.ended(std::iter::once(*claim));
+        }
         let is_empty = |hold: &&Hold| workers.contains(&hold.worker) && hold.claims.is_empty();
-        self.outstanding.add_emptied(held.iter().filter(is_empty));
+        self.outstanding.add_emptied(held.iter().filter(is_empty).map(|hold| hold.id));
     }
 
     /// Of these workers, only those in `alive` are alive: ends the streams of the others, so that they open new ones.
