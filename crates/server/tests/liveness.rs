@@ -2,12 +2,14 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use pitwheel::{State, WorkerCommand};
+use pitwheel::{Context, State, Verdict, Worker, WorkerCommand};
 use pitwheel_proto::v1;
-use pitwheel_testkit::{TestDb, wait_until, work};
+use pitwheel_testkit::{TestDb, Work, start_worker, wait_until, work};
+use tokio::sync::Barrier;
 
 use crate::support::{Node, WorkerStream, result};
 
@@ -131,4 +133,47 @@ async fn a_job_that_is_retried_through_another_node_keeps_no_slot_of_its_first_c
     assert_eq!(stream.jobs_at_least(3).await?.len(), 3, "all three slots are usable");
     node.stop().await?;
     other.stop().await
+}
+
+/// Nearly the largest JSON value.
+fn large() -> String {
+    format!("\"{}\"", "x".repeat(250 * 1024))
+}
+
+#[tokio::test]
+async fn large_payloads_arrive_in_messages_that_every_client_accepts() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    // 25 MB, and a client accepts messages of 4 MiB.
+    for _ in 0..100 {
+        db.job().kind("work").payload(&large()).insert().await?;
+    }
+    let mut stream = node.stream(100).await?;
+    assert_eq!(stream.jobs_at_least(100).await?.len(), 100);
+    node.stop().await
+}
+
+#[tokio::test]
+async fn large_results_of_a_remote_worker_are_reported_in_parts() -> Result<()> {
+    const JOBS: usize = 150;
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    // 37 MB, and a server accepts messages of 32 MiB at most.
+    db.pitwheel().enqueue_many((0..JOBS as i64).map(work)).await?;
+    let all_run = Arc::new(Barrier::new(JOBS));
+    let handler = move |_: Work, _: Context| {
+        let all_run = all_run.clone();
+        async move {
+            all_run.wait().await;
+            Verdict::complete_with(&"x".repeat(250 * 1024))
+                .map(Verdict::from)
+                .map_err(|error| error.to_string())
+        }
+    };
+    let running = start_worker(Worker::remote(&node.url()).queue("default", JOBS).handle(handler));
+    wait_until("all are done", async || Ok(db.count("select count(*) from pitwheel.job").await? == 0))
+        .await?;
+    let stats = running.stop().await?;
+    assert_eq!((stats.settled, stats.lost), (JOBS as u64, 0));
+    node.stop().await
 }

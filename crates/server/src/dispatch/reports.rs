@@ -16,8 +16,13 @@ const ENOUGH: usize = 300;
 /// instead of filling the memory.
 const REPORTS_MAX: usize = 1000;
 
+/// An ending with this many bytes counts as one more, so that a batch has at most 16 MB.
+const BYTES_PER_ENDING: usize = 16 * 1024;
+
 /// One report, and where its result is awaited.
 struct Report {
+    /// How much of a batch it takes up.
+    weight: usize,
     endings: Vec<Settlement>,
     reply: oneshot::Sender<Result<Vec<Unlocked>, NotWritten>>,
 }
@@ -46,7 +51,7 @@ pub(crate) struct Reports {
 
 impl Reports {
     pub(crate) fn new() -> Reports {
-        let queue = Batcher::new(|report: &Report| report.endings.len(), ENOUGH, SETTLE_MAX);
+        let queue = Batcher::new(|report: &Report| report.weight, ENOUGH, SETTLE_MAX);
         Reports { queue: Arc::new(queue), room: Arc::new(Semaphore::new(REPORTS_MAX)) }
     }
 
@@ -55,7 +60,8 @@ impl Reports {
     pub(crate) async fn settle(&self, endings: Vec<Settlement>) -> Result<Vec<Unlocked>, NotWritten> {
         let _room = self.room.acquire().await.map_err(|_| NotWritten::Stopping)?;
         let (reply, replied) = oneshot::channel();
-        self.queue.push([Report { endings, reply }]).map_err(|_| NotWritten::Stopping)?;
+        let weight = endings.iter().map(weight).sum();
+        self.queue.push([Report { weight, endings, reply }]).map_err(|_| NotWritten::Stopping)?;
         replied.await.unwrap_or(Err(NotWritten::Stopping))
     }
 
@@ -80,6 +86,10 @@ impl Reports {
         };
         tokio::join!(write_all(), write_all());
     }
+}
+
+fn weight(settlement: &Settlement) -> usize {
+    1 + settlement.ending.json_bytes() / BYTES_PER_ENDING
 }
 
 struct Writer {

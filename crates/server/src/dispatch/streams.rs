@@ -157,7 +157,7 @@ impl Streams {
         while slots_by_worker.len() < CLAIM_MAX && !free.is_empty() {
             free.retain_mut(|(worker, stream)| {
                 if slots_by_worker.len() < CLAIM_MAX {
-                    stream.taken += 1;
+                    stream.reserve();
                     slots_by_worker.push(*worker);
                 }
                 stream.free_slots() > 0
@@ -181,13 +181,13 @@ impl Streams {
         }
         for (worker, count) in unfilled {
             if let Some(stream) = self.open.get_mut(&worker) {
-                stream.taken = stream.taken.saturating_sub(count);
+                stream.unreserve(count);
             }
         }
     }
 
-    /// Sends claimed jobs to their workers. Returns the claims that could not be sent, because their stream is closed: they
-    /// must be released.
+    /// Sends claimed jobs to their workers. Returns the claims that could not be sent, because their stream is closed or has
+    /// too many bytes to read: they must be released.
     #[must_use = "claims that were not sent must be released"]
     pub(crate) fn send(&mut self, jobs: Vec<Claimed>) -> Vec<Claim> {
         let (mut unsent, sent_at) = (Vec::new(), Instant::now());
@@ -201,18 +201,22 @@ impl Streams {
             }
         }
         for (worker, jobs) in batches {
-            let Some(stream) = self.open.get(&worker) else { continue };
-            // What is still in the channel when the stream is dropped is released there.
-            if let Err(error) = stream.messages.try_send(StreamMessage::Jobs(jobs)) {
-                // The connection is gone, or does not take messages although its slots became free (settled elsewhere):
-                // the worker opens a new stream.
+            let Some(stream) = self.open.get_mut(&worker) else { continue };
+            let sent = stream.send(jobs);
+            unsent.extend(sent.unsent);
+            if sent.is_broken {
+                // The worker opens a new stream.
                 self.close(worker);
-                if let StreamMessage::Jobs(jobs) = error.into_inner() {
-                    unsent.extend(jobs.iter().map(|job| job.claim));
-                }
             }
         }
         unsent
+    }
+
+    /// The worker has read a message with jobs of this size.
+    pub(crate) fn was_read(&mut self, worker: i64, bytes: usize) {
+        if let Some(stream) = self.open.get_mut(&worker) {
+            stream.was_read(bytes);
+        }
     }
 
     /// Asks workers to cancel these claims. The requests of one worker stand together. A request that finds no room is left
@@ -370,7 +374,7 @@ impl Streams {
             stream.group.freed.notify_one();
             return Vec::new();
         };
-        stream.taken += 1;
+        stream.reserve();
         self.send(vec![job])
     }
 }

@@ -52,7 +52,10 @@ impl Stream for JobStream {
         let event = match self.welcome.take() {
             Some(welcome) => Event::Welcome(welcome),
             None => match ready!(self.messages.poll_recv(context)) {
-                Some(message) => event(message),
+                Some(message) => {
+                    self.node.streams.lock().was_read(self.worker, message.job_bytes());
+                    event(message)
+                }
                 None if self.node.is_stopping() => {
                     return Poll::Ready(Some(Err(NotWritten::Stopping.into())));
                 }

@@ -17,12 +17,14 @@ use crate::job::limits::SETTLE_MAX;
 use crate::worker::backend::Backend;
 use crate::worker::context::Context;
 use crate::worker::handler::Handlers;
-use crate::worker::remote::message::claim_of;
+use crate::worker::remote::message::{claim_of, result_bytes};
 use crate::worker::remote::server::{Address, Client, Server};
 use crate::worker::stats::Counters;
 
 /// A report with fewer results waits a moment for more.
 const REPORT_ENOUGH: usize = 100;
+/// A result with this many bytes counts as one more, so that a report has at most 2 MB, unless one result has more.
+const BYTES_PER_RESULT: usize = 2 * 1024;
 /// How long a call may take before it is given up and repeated.
 const CALL_MAX: Duration = Duration::from_secs(30);
 
@@ -79,7 +81,11 @@ impl Remote {
             handlers,
             stop: CancellationToken::new(),
             state: Mutex::default(),
-            results: Batcher::new(|_| 1, REPORT_ENOUGH, SETTLE_MAX),
+            results: Batcher::new(
+                |result| 1 + result_bytes(result) / BYTES_PER_RESULT,
+                REPORT_ENOUGH,
+                SETTLE_MAX,
+            ),
             reported: Notify::new(),
             welcomed: Notify::new(),
             closed: CancellationToken::new(),
