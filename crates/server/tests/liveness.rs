@@ -177,3 +177,64 @@ async fn large_results_of_a_remote_worker_are_reported_in_parts() -> Result<()> 
     assert_eq!((stats.settled, stats.lost), (JOBS as u64, 0));
     node.stop().await
 }
+
+#[tokio::test]
+async fn an_invalid_result_is_refused_with_its_reason_and_the_others_are_written() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    db.pitwheel().enqueue_many((0..3).map(work)).await?;
+    let mut stream = node.stream(3).await?;
+    let jobs = stream.jobs_at_least(3).await?;
+    let complete = |json: &str| {
+        v1::result::Outcome::Complete(v1::Complete { result: Some(json.into()), ..v1::Complete::default() })
+    };
+    let results = vec![
+        result(&jobs[0], complete("1")),
+        result(&jobs[1], complete("no")),
+        result(&jobs[2], complete("3")),
+    ];
+    let response = stream.client.report_result(v1::ReportResultRequest { results }).await?.into_inner();
+    let [yes, refused] = [v1::Written::Yes, v1::Written::Refused].map(i32::from);
+    assert_eq!(response.written, [yes, refused, yes]);
+    assert_eq!(response.problems.len(), 3);
+    assert!(response.problems[1].contains("JSON"), "{:?}", response.problems);
+    assert_eq!((&*response.problems[0], &*response.problems[2]), ("", ""));
+    assert_eq!(db.state(jobs[1].job_id).await?, Some(State::Running), "its claim still holds");
+    assert_eq!(stream.complete(&jobs[1]).await?, v1::Written::Yes);
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_remote_worker_reports_a_refused_result_as_failed() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let ids: Vec<i64> =
+        db.pitwheel().enqueue_many((0..10).map(work)).await?.iter().map(|job| job.id).collect();
+    let all_run = Arc::new(Barrier::new(10));
+    let handler = move |job: Work, _: Context| {
+        let all_run = all_run.clone();
+        async move {
+            all_run.wait().await;
+            // The server refuses a time span of more than a hundred years.
+            let long = Duration::from_secs(200 * 366 * 24 * 3600);
+            Ok::<_, String>(if job.n == 5 { Verdict::Snooze(long) } else { Verdict::complete().into() })
+        }
+    };
+    let running = start_worker(Worker::remote(&node.url()).queue("default", 10).handle(handler));
+    let settled = async || Ok(db.count("select count(*) from pitwheel.job where attempt = 0").await? == 0);
+    wait_until("all are claimed", settled).await?;
+    wait_until("all are settled", async || {
+        Ok(db.count("select count(*) from pitwheel.job where holder is not null").await? == 0)
+    })
+    .await?;
+    running.stop().await?;
+    let job = db.pitwheel().job(ids[5]).await?;
+    assert_eq!(job.summary.state, State::Waiting, "it is tried again");
+    assert!(
+        job.errors[0]["message"].as_str().is_some_and(|error| error.contains("refused")),
+        "{}",
+        job.errors
+    );
+    assert_eq!(db.count("select count(*) from pitwheel.job").await?, 1);
+    node.stop().await
+}

@@ -84,7 +84,7 @@ impl Remote {
             match self.client().report_result(request).await {
                 Ok(response) => {
                     retry_delay.reset();
-                    self.reported(&part, &response.into_inner().written);
+                    self.reported(&part, &response.into_inner());
                 }
                 Err(status) if part.len() > 1 && is_refused(&status, &part) => {
                     let rest = part.split_off(part.len() / 2);
@@ -105,11 +105,20 @@ impl Remote {
         }
     }
 
-    fn reported(&self, batch: &[v1::Result], written: &[i32]) {
+    /// Acts on the server's answer to each result. A refused one is reported as failed instead.
+    fn reported(&self, batch: &[v1::Result], response: &v1::ReportResultResponse) {
         let mut state = self.state();
-        for (result, written) in batch.iter().zip(written) {
+        let mut failed = Vec::new();
+        for (at, (result, written)) in batch.iter().zip(&response.written).enumerate() {
             let Some(claim) = result.claim.as_ref().map(claim_of) else { continue };
             if matches!(result.outcome, Some(v1::result::Outcome::Progress(_))) {
+                continue;
+            }
+            let can_fail = !matches!(result.outcome, Some(v1::result::Outcome::Fail(_)));
+            if *written == i32::from(v1::Written::Refused) && can_fail {
+                let problem = response.problems.get(at).map_or("it is invalid", String::as_str);
+                tracing::warn!(job.id = claim.id, worker = self.name, problem, "the server refused a result");
+                failed.push(refused(result, problem));
                 continue;
             }
             if *written == i32::from(v1::Written::Locked) {
@@ -130,6 +139,7 @@ impl Remote {
             }
         }
         drop(state);
+        let _ = self.results.push(failed);
         self.reported.notify_one();
     }
 }

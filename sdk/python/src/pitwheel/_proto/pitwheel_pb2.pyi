@@ -24,6 +24,8 @@ class Written(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     WRITTEN_UNSPECIFIED: _ClassVar[Written]
     WRITTEN_YES: _ClassVar[Written]
     WRITTEN_LOST: _ClassVar[Written]
+    WRITTEN_LOCKED: _ClassVar[Written]
+    WRITTEN_REFUSED: _ClassVar[Written]
 
 class JobState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -41,6 +43,8 @@ FAILURE_CAUSE_PAYLOAD: FailureCause
 WRITTEN_UNSPECIFIED: Written
 WRITTEN_YES: Written
 WRITTEN_LOST: Written
+WRITTEN_LOCKED: Written
+WRITTEN_REFUSED: Written
 JOB_STATE_UNSPECIFIED: JobState
 JOB_STATE_WAITING: JobState
 JOB_STATE_RUNNING: JobState
@@ -223,10 +227,12 @@ class Progress(_message.Message):
     def __init__(self, fraction: _Optional[float] = ..., note: _Optional[str] = ...) -> None: ...
 
 class ReportResultResponse(_message.Message):
-    __slots__ = ("written",)
+    __slots__ = ("written", "problems")
     WRITTEN_FIELD_NUMBER: _ClassVar[int]
+    PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     written: _containers.RepeatedScalarFieldContainer[Written]
-    def __init__(self, written: _Optional[_Iterable[_Union[Written, str]]] = ...) -> None: ...
+    problems: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, written: _Optional[_Iterable[_Union[Written, str]]] = ..., problems: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class EnqueueRequest(_message.Message):
     __slots__ = ("jobs",)
