@@ -11,7 +11,7 @@ use pitwheel_proto::v1;
 use pitwheel_testkit::{TestDb, Work, start_worker, wait_until, work};
 use tokio::sync::Barrier;
 
-use crate::support::{Node, WorkerStream, result};
+use crate::support::{Node, WorkerStream, result, stream_request};
 
 const LEASE: Duration = Duration::from_secs(30);
 /// Far more than a stream needs that is served at once, and far less than one that waits for comparisons with the database.
@@ -236,5 +236,34 @@ async fn a_remote_worker_reports_a_refused_result_as_failed() -> Result<()> {
         job.errors
     );
     assert_eq!(db.count("select count(*) from pitwheel.job").await?, 1);
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_suspect_runs_alone_in_its_process_on_all_streams() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let client = node.workers().await?;
+    let open = |queue: &str| {
+        let request = v1::StreamJobsRequest {
+            queues: vec![queue.into()],
+            process: "one process".into(),
+            ..stream_request(1)
+        };
+        WorkerStream::open_with(client.clone(), request)
+    };
+    let (mut stream, mut other) = (open("default").await?, open("other").await?);
+    db.job().kind("work").queue("other").insert().await?;
+    let beside = other.jobs().await?.remove(0);
+    let suspect = db.job().kind("work").crashes(2).insert().await?;
+    let next = db.job().kind("work").queue("other").insert().await?;
+    tokio::time::sleep(Duration::from_secs(3)).await; // several looks back: the suspect would have been sent by now
+    assert_eq!(db.state(suspect).await?, Some(State::Waiting), "a job runs in the same process");
+    assert_eq!(other.complete(&beside).await?, v1::Written::Yes);
+    let alone = stream.jobs().await?.remove(0);
+    assert_eq!(alone.job_id, suspect);
+    assert_eq!(db.state(next).await?, Some(State::Waiting), "the suspect runs alone");
+    assert_eq!(stream.complete(&alone).await?, v1::Written::Yes);
+    assert_eq!(other.jobs().await?[0].job_id, next, "the other stream goes on");
     node.stop().await
 }

@@ -17,7 +17,7 @@ use crate::dispatch::reconcile::{self, Reconciler};
 use crate::dispatch::release::Releaser;
 use crate::dispatch::reports::Reports;
 use crate::dispatch::settled_hints::SettledHints;
-use crate::dispatch::stream::{StreamMessage, stream_channel};
+use crate::dispatch::stream::{StreamMessage, StreamOptions, stream_channel};
 use crate::dispatch::streams::SharedStreams;
 use crate::options::Options;
 
@@ -109,17 +109,20 @@ impl Node {
         self.stop.is_cancelled()
     }
 
-    /// Registers a worker and opens its stream. Returns the worker's id and what is sent to it.
+    /// Registers a worker and opens its stream. `process` is the name that the worker's process has in all its streams, or empty.
+    /// Returns the worker's id and what is sent to it.
     pub(crate) async fn open(
         &self,
         worker: Registration,
+        process: String,
     ) -> Result<(i64, mpsc::Receiver<StreamMessage>), Error> {
         let id = self.pool.run(async |client| register(&client, &worker).await).await?;
         pitwheel::metrics::expect(&worker.queues, &worker.kinds);
         let (sender, messages) = stream_channel(worker.slots);
         let mut streams = self.streams.lock();
         let (group, is_new) = streams.group(worker.queues, worker.kinds);
-        streams.open(id, group.clone(), (worker.slots, worker.token), sender);
+        let options = StreamOptions { slots: worker.slots, token: worker.token, process };
+        streams.open(id, group.clone(), options, sender);
         drop(streams);
         if is_new {
             self.claims.spawn(claimer::run(GroupSink {

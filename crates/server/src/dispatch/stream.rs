@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 
 use crate::dispatch::comparison::Comparison;
 use crate::dispatch::group::Group;
+use crate::dispatch::suspects::Process;
 
 /// Cancel messages that wait in a stream. Heartbeats carry cancel requests too, so more need not be queued.
 const CANCELS_MAX: usize = 16;
@@ -62,10 +63,21 @@ pub(crate) struct Sent {
     pub(crate) is_broken: bool,
 }
 
+/// What a stream is opened with.
+#[derive(Default)]
+pub(crate) struct StreamOptions {
+    pub(crate) slots: usize,
+    /// The id of the token.
+    pub(crate) token: Option<i64>,
+    /// The name that the process has in all its streams. Empty: it has no other stream.
+    pub(crate) process: String,
+}
+
 pub(crate) struct Stream {
     pub(crate) group: Arc<Group>,
     /// The id of the token that it was opened with.
     pub(crate) token: Option<i64>,
+    pub(crate) process: Process,
     pub(crate) slots: usize,
     /// Slots with a job, or reserved for a claim under way.
     pub(crate) taken: usize,
@@ -85,15 +97,19 @@ pub(crate) struct Stream {
 
 impl Stream {
     pub(crate) fn new(
+        worker: i64,
         group: Arc<Group>,
-        (slots, token): (usize, Option<i64>),
+        options: StreamOptions,
         messages: mpsc::Sender<StreamMessage>,
     ) -> Stream {
+        let StreamOptions { slots, token, process } = options;
+        let process = Process::new(worker, token, &process);
         let alive_at = Instant::now();
         let comparison = Comparison::new(alive_at);
         Stream {
             group,
             token,
+            process,
             slots,
             taken: 0,
             reserved: 0,

@@ -11,8 +11,8 @@ use tokio::sync::mpsc;
 
 use crate::dispatch::group::Group;
 use crate::dispatch::outstanding::Outstanding;
-use crate::dispatch::stream::{Stream, StreamMessage};
-use crate::dispatch::suspects::Suspects;
+use crate::dispatch::stream::{Stream, StreamMessage, StreamOptions};
+use crate::dispatch::suspects::{Process, Suspects};
 
 /// A claim is spread over this many streams at least, or over all of a group. Few, so that a message carries many jobs;
 /// enough that one worker does not get all of the few jobs that are due.
@@ -90,18 +90,20 @@ impl Streams {
         &mut self,
         worker: i64,
         group: Arc<Group>,
-        size_and_token: (usize, Option<i64>),
+        options: StreamOptions,
         messages: mpsc::Sender<StreamMessage>,
     ) {
         group.freed.notify_one();
-        self.open.insert(worker, Stream::new(group, size_and_token, messages));
+        self.open.insert(worker, Stream::new(worker, group, options, messages));
     }
 
     /// Ends a stream. What its worker holds stays its own, in the database. A group ends with its last stream.
     pub(crate) fn close(&mut self, worker: i64) {
         let Some(stream) = self.open.remove(&worker) else { return };
         self.outstanding.forget_worker(worker);
-        self.suspects.forget(worker);
+        if self.suspects.forget(&stream.process, worker) {
+            self.wake_freed();
+        }
         if !self.open.values().any(|other| other.is_of(&stream.group)) {
             stream.group.stop.cancel();
             self.groups.retain(|group| !Arc::ptr_eq(group, &stream.group));
@@ -129,6 +131,11 @@ impl Streams {
         self.groups.iter().filter(takes).for_each(|group| group.due.notify_one());
     }
 
+    /// Wakes every claimer, because streams of several groups may get jobs again.
+    fn wake_freed(&self) {
+        self.groups.iter().for_each(|group| group.freed.notify_one());
+    }
+
     /// Reserves free slots of a group's streams for one claim, one slot of each stream in turn, so that few jobs are
     /// spread over several streams.
     pub(crate) fn reserve(&mut self, group: &Arc<Group>) -> Reserved {
@@ -137,7 +144,7 @@ impl Streams {
         let mut free: Vec<(i64, &mut Stream)> = open
             .iter_mut()
             .filter(|(_, stream)| stream.is_of(group) && stream.free_slots() > 0)
-            .filter(|(worker, _)| suspects.leave_room(**worker, now))
+            .filter(|(_, stream)| suspects.leave_room(&stream.process, now))
             .map(|(worker, stream)| (*worker, stream))
             .collect();
         if free.is_empty() {
@@ -243,16 +250,18 @@ impl Streams {
 
     /// Frees the slots of claims that have ended, in whatever way.
     pub(crate) fn ended(&mut self, claims: impl Iterator<Item = Claim>) {
+        let mut suspect_ended = false;
         for claim in claims {
             let Some(worker) = self.outstanding.remove(claim) else { continue };
             if let Some(stream) = self.open.get_mut(&worker) {
                 stream.taken = stream.taken.saturating_sub(1);
                 stream.comparison.freed();
-                if stream.taken == 0 {
-                    self.suspects.emptied(worker);
-                }
+                suspect_ended |= stream.taken == 0 && self.suspects.emptied(&stream.process, worker);
                 stream.group.freed.notify_one();
             }
+        }
+        if suspect_ended {
+            self.wake_freed();
         }
     }
 
@@ -337,28 +346,34 @@ impl Streams {
         workers.map(|(worker, _)| (*worker, self.outstanding.holds_of(*worker))).collect()
     }
 
-    /// Reserves a stream that runs nothing, for a suspect. If every stream is busy, the least busy one gets nothing more
-    /// until it is empty, or for a limited time.
+    /// Reserves a stream of a process that runs nothing, for a suspect. If every process is busy, the least busy one gets
+    /// nothing more until it is empty, or for a limited time.
     pub(crate) fn reserve_alone(&mut self, group: &Arc<Group>) -> Option<i64> {
         let now = Instant::now();
+        let mut taken: HashMap<&Process, usize> = HashMap::new();
+        for stream in self.open.values() {
+            *taken.entry(&stream.process).or_default() += stream.taken;
+        }
         let streams = self.open.iter().filter(|(_, stream)| stream.is_of(group) && !stream.quiet);
         let usable = streams.filter_map(|(worker, stream)| {
-            let waits = self.suspects.may_run(*worker, stream.taken == 0, now)?;
-            Some((stream.taken > 0, !waits, stream.taken, *worker))
+            let taken = taken.get(&stream.process).copied().unwrap_or_default();
+            let waits = self.suspects.may_run(&stream.process, group, taken == 0, now)?;
+            Some((taken > 0, !waits, taken, *worker))
         });
         let (is_busy, _, _, worker) = usable.min()?;
+        let process = &self.open.get(&worker)?.process;
         if is_busy {
-            self.suspects.wait(worker, group, now);
+            self.suspects.wait(process, worker, group, now);
             return None;
         }
-        self.suspects.reserve(worker, group);
+        self.suspects.reserve(process, worker, group);
         Some(worker)
     }
 
     /// No suspect is due for the streams of this group: those that wait for one go on.
     pub(crate) fn no_suspect(&mut self, group: &Arc<Group>) {
         if self.suspects.none_due(group) {
-            group.freed.notify_one();
+            self.wake_freed();
         }
     }
 
@@ -370,8 +385,8 @@ impl Streams {
             return suspect.into_iter().map(|job| job.claim).collect();
         };
         let Some(job) = suspect else {
-            self.suspects.forget(worker);
-            stream.group.freed.notify_one();
+            self.suspects.forget(&stream.process, worker);
+            self.wake_freed();
             return Vec::new();
         };
         stream.reserve();

@@ -142,7 +142,7 @@ impl WorkerService for Workers {
             return Err(NotWritten::Stopping.into());
         }
         self.check_stream_count(&caller)?;
-        let (worker_id, messages) = node.open(worker).await.map_err(status)?;
+        let (worker_id, messages) = node.open(worker, request.process).await.map_err(status)?;
         let welcome = v1::Welcome {
             worker_id,
             lease: Some(duration(node.lease)),

@@ -32,6 +32,8 @@ pub(crate) struct Remote {
     server: Server,
     pub(super) backend: Arc<Backend>,
     pub(super) name: String,
+    /// A random name that all streams of this process have, and those of no other.
+    pub(super) process: String,
     pub(super) handlers: Handlers,
     /// Ends when the worker must open no more streams: it shuts down, or is drained.
     pub(super) stop: CancellationToken,
@@ -78,6 +80,7 @@ impl Remote {
             backend: Arc::new(Backend::Server(server.clone())),
             server,
             name,
+            process: format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..)),
             handlers,
             stop: CancellationToken::new(),
             state: Mutex::default(),

@@ -29,7 +29,7 @@ fn stream(slots: usize) -> (Streams, mpsc::Receiver<StreamMessage>) {
     let mut streams = Streams::default();
     let (group, _) = streams.group(vec!["default".into()], vec!["work".into()]);
     let (sender, messages) = stream_channel(slots);
-    streams.open(WORKER, group, (slots, None), sender);
+    streams.open(WORKER, group, StreamOptions { slots, ..StreamOptions::default() }, sender);
     (streams, messages)
 }
 

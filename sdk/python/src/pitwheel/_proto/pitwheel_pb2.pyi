@@ -53,16 +53,18 @@ JOB_STATE_DEAD: JobState
 JOB_STATE_CANCELLED: JobState
 
 class StreamJobsRequest(_message.Message):
-    __slots__ = ("worker", "queues", "kinds", "slots")
+    __slots__ = ("worker", "queues", "kinds", "slots", "process")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     KINDS_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
     worker: str
     queues: _containers.RepeatedScalarFieldContainer[str]
     kinds: _containers.RepeatedScalarFieldContainer[str]
     slots: int
-    def __init__(self, worker: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., kinds: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ...) -> None: ...
+    process: str
+    def __init__(self, worker: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., kinds: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., process: _Optional[str] = ...) -> None: ...
 
 class StreamJobsResponse(_message.Message):
     __slots__ = ("welcome", "assignments", "cancels")
