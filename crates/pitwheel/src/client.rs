@@ -207,7 +207,12 @@ impl Pitwheel {
     /// Quiets, drains or resumes a worker; it learns of it with its next renewal. False: the worker is not running, or is
     /// already draining.
     pub async fn command_worker(&self, worker: i64, command: WorkerCommand) -> Result<bool, Error> {
-        workers::command_worker(&self.pool.get().await?, &self.actor, worker, command).await
+        let connection = self.pool.get().await?;
+        let commanded = workers::command_worker(&connection, &self.actor, worker, command).await?;
+        if commanded {
+            log_unhinted(hint::command(&connection).await);
+        }
+        Ok(commanded)
     }
 
     /// Redacts the payloads, metadata and results of a kind for viewers, or shows them again.

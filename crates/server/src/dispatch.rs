@@ -3,9 +3,11 @@
 //! Every stream is a worker of its own, with a lease in the database. A [`node`] owns the open [`streams`]; streams that
 //! take the same kinds from the same queues form a [`group`], and one [`claimer`] claims for all of them. Results of many
 //! workers are written together ([`reports`]), and so are [`heartbeats`]. What was claimed and cannot be sent is given
-//! back ([`release`]).
+//! back ([`release`]). A suspect runs alone ([`suspects`]). Slots whose results went to another node are freed by
+//! its hints ([`settled_hints`]), or by a [`comparison`] with the database.
 
 mod claimer;
+mod comparison;
 mod group;
 pub(crate) mod heartbeats;
 mod hints;
@@ -14,4 +16,7 @@ mod outstanding;
 mod reconcile;
 mod release;
 pub(crate) mod reports;
+mod settled_hints;
+pub(crate) mod stream;
 pub(crate) mod streams;
+mod suspects;

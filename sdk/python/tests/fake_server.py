@@ -55,6 +55,10 @@ class FakeServer(WorkerServiceServicer):  # type: ignore[misc]
         self.refuse_streams: list[grpc.StatusCode] = []
         self.refuse_reports: list[grpc.StatusCode] = []
         self.refuse_heartbeats: list[grpc.StatusCode] = []
+        #: Results that are answered with WRITTEN_REFUSED, each with what is wrong with it.
+        self.problems: dict[int, str] = {}
+        #: Jobs whose result is answered with WRITTEN_LOCKED once.
+        self.locked: set[int] = set()
         #: A batch that contains such a result is refused.
         self.is_bad: Callable[[pb.Result], bool] = lambda _: False
         self.lost: set[int] = set()
@@ -114,8 +118,18 @@ class FakeServer(WorkerServiceServicer):  # type: ignore[misc]
             await context.abort(self.refuse_reports.pop(0), "refused")
         if any(self.is_bad(result) for result in request.results):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "it cannot be stored")
-        lost = [result.claim.job_id in self.lost for result in request.results]
-        return pb.ReportResultResponse(written=[pb.WRITTEN_LOST if gone else pb.WRITTEN_YES for gone in lost])
+        written = [self._written(result) for result in request.results]
+        problems = [self.problems.get(result.claim.job_id, "") for result in request.results]
+        return pb.ReportResultResponse(written=written, problems=problems if pb.WRITTEN_REFUSED in written else [])
+
+    def _written(self, result: pb.Result) -> pb.Written:
+        job_id = result.claim.job_id
+        if job_id in self.locked:
+            self.locked.remove(job_id)
+            return pb.WRITTEN_LOCKED
+        if job_id in self.problems and result.HasField("complete"):
+            return pb.WRITTEN_REFUSED
+        return pb.WRITTEN_LOST if job_id in self.lost else pb.WRITTEN_YES
 
     async def _change(self) -> None:
         async with self._changed:

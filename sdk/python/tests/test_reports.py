@@ -101,6 +101,25 @@ async def a_refused_result_fails_only_its_own_job(server: FakeServer, work: RunW
     await server.until(lambda: written() == [1, 2, 3, 4, 5, 6, 7, 8])
 
 
+async def a_result_that_is_refused_by_itself_fails_only_its_own_job(server: FakeServer, work: RunWorker) -> None:
+    server.problems[2] = "the result is not JSON"
+    await work(_echo)
+    (await server.stream()).assign(*(assignment(n) for n in range(1, 4)))
+
+    refused = await server.result(2, "fail")
+    assert refused.fail.error == "the server refused the result: the result is not JSON"
+    reported = [result.claim.job_id for request in server.requests for result in request.results]
+    assert sorted(reported) == [1, 2, 2, 3]
+
+
+async def the_result_of_a_locked_job_is_reported_again(server: FakeServer, work: RunWorker) -> None:
+    server.locked = {1}
+    await work(_echo)
+    (await server.stream()).assign(assignment(1))
+    await server.until(lambda: len(server.requests) == 2)
+    assert server.requests[0].results == server.requests[1].results
+
+
 async def a_result_that_is_refused_twice_blocks_no_other(server: FakeServer, work: RunWorker) -> None:
     server.is_bad = lambda result: result.claim.job_id == 1
     await work(_echo)

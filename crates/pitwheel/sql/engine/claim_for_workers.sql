@@ -1,6 +1,7 @@
 -- claim_for_workers.sql: claims like claim.sql, for many workers at once: the n-th due job goes to the worker of the n-th slot.
 -- Uses job_due and finds levels and kinds in the same way. A queue earlier in the list is read first; the caller rotates the list.
--- The row of the first job returns the holds that were created. Zero rows: nothing is due, the queues are paused, or all the
+-- The row of the first job returns the holds that were created, and how many slots have workers that are alive and not quiet.
+-- Zero rows: nothing is due, the queues are paused, or all the
 -- workers were declared dead or are quiet.
 with slots as materialized (
     select array_agg(slot.worker order by slot.n) as workers, count(*) as count
@@ -62,4 +63,5 @@ where job.ctid = any (array(select due.tid from due))
 returning job.id, job.fence, job.attempt, job.max_attempts, job.timeout_ms, job.run_at, job.priority, job.queue, job.kind,
     job.key, job.payload::text, job.metadata::text, job.ctid, job.holder,
     case when due.n = 1 then array(select held.worker from held) end as holding,
-    case when due.n = 1 then array(select held.id from held) end as holds
+    case when due.n = 1 then array(select held.id from held) end as holds,
+    case when due.n = 1 then (select slots.count from slots) end as alive_slots

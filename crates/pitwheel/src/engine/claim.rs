@@ -55,6 +55,16 @@ pub async fn claim(
     Ok(rows.iter().map(|row| claimed(row, worker, row.get(13), &mut names)).collect())
 }
 
+/// The result of a claim.
+#[derive(Debug)]
+pub struct ClaimedJobs {
+    /// The jobs.
+    pub jobs: Vec<Claimed>,
+    /// How many of the slots could have been filled: those of workers that were declared dead or are quiet could not. As many
+    /// as were given if there are no jobs.
+    pub alive_slots: usize,
+}
+
 /// Claims for many workers: the n-th due job goes to the n-th entry of `slots_by_worker`, at most 500 of them. The holder is in
 /// each job. Pass the result to [`Cursor::after`](crate::engine::Cursor::after).
 ///
@@ -65,7 +75,7 @@ pub async fn claim_for_workers(
     queues: &[String],
     kinds: &[String],
     bounds: &Bounds,
-) -> Result<Vec<Claimed>, Error> {
+) -> Result<ClaimedJobs, Error> {
     let mut workers = slots_by_worker.to_vec();
     workers.sort_unstable();
     workers.dedup();
@@ -81,11 +91,13 @@ pub async fn claim_for_workers(
         (&kinds, Type::TEXT_ARRAY),
     ];
     let rows = client.rows(CLAIM_FOR_WORKERS, params).await?;
-    let mut holds = HashMap::new();
+    let (mut holds, mut alive_slots) = (HashMap::new(), slots_by_worker.len());
     for row in &rows {
         let made: (Option<Vec<i64>>, Option<Vec<i64>>) = (row.get(14), row.get(15));
         if let (Some(workers), Some(ids)) = made {
             holds.extend(workers.into_iter().zip(ids));
+            let count: i64 = row.get(16);
+            alive_slots = usize::try_from(count).unwrap_or(alive_slots);
         }
     }
     let mut names = Names::default();
@@ -93,7 +105,7 @@ pub async fn claim_for_workers(
         let worker: i64 = row.get(13);
         claimed(row, worker, holds.get(&worker).copied().unwrap_or_default(), &mut names)
     });
-    Ok(read.collect())
+    Ok(ClaimedJobs { jobs: read.collect(), alive_slots })
 }
 
 /// Claims one suspect: a job that was running at two crashes. For a worker that runs nothing else.

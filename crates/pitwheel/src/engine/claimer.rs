@@ -11,7 +11,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::engine::claim::{claim_alone, look_back, take_turn};
+use crate::engine::claim::{ClaimedJobs, claim_alone, look_back, take_turn};
 use crate::engine::cursor::{Bounds, Cursor, LookedBack};
 use crate::engine::retry::RetryDelay;
 use crate::error::Error;
@@ -65,7 +65,7 @@ pub trait ClaimSink: Sync {
         &self,
         room: &Reserved,
         bounds: &Bounds,
-    ) -> impl Future<Output = Result<Vec<Claimed>, Error>> + Send;
+    ) -> impl Future<Output = Result<ClaimedJobs, Error>> + Send;
     /// Frees the reserved slots that the claim did not fill.
     fn unreserve(&self, room: &Reserved, claimed: &[Claimed]);
     /// Starts the claimed jobs.
@@ -76,6 +76,8 @@ pub trait ClaimSink: Sync {
     fn alone(&self) -> Option<i64>;
     /// Starts a suspect on the worker that [`ClaimSink::alone`] returned; without a suspect, that worker goes on as before.
     fn start_alone(&self, worker: i64, suspect: Option<Claimed>);
+    /// A look back found no suspect: workers need not wait to be free for one.
+    fn no_suspect(&self) {}
     /// The number of claimers on this node, this one included. While idle they share the polls of one.
     fn claimers_on_node(&self) -> u32 {
         1
@@ -121,7 +123,7 @@ struct Claimer<'a, T> {
 }
 
 /// The slots of a claim, where it read from, when it began, and its result.
-type ClaimReply = (Reserved, Bounds, Instant, Result<Vec<Claimed>, Error>);
+type ClaimReply = (Reserved, Bounds, Instant, Result<ClaimedJobs, Error>);
 /// When a look back began, and its result.
 type LookReply = (Instant, Result<LookedBack, Error>);
 
@@ -251,8 +253,8 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
 
     /// Starts the claimed jobs, and moves the cursor on.
     fn take(&mut self, (room, bounds, begun, claimed): ClaimReply) -> Result<(), Error> {
-        let jobs = match claimed {
-            Ok(jobs) => jobs,
+        let ClaimedJobs { jobs, alive_slots } = match claimed {
+            Ok(claimed) => claimed,
             Err(error) => {
                 self.next_unknown = Instant::now() + UNKNOWN_SOON;
                 self.sink.unreserve(&room, &[]);
@@ -260,7 +262,7 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
             }
         };
         // Where queues share the slots, a full claim may not have reached all of them.
-        let asked: &[QueueSlots] = if room.slots_by_worker.is_empty() || jobs.len() < room.total {
+        let asked: &[QueueSlots] = if room.slots_by_worker.is_empty() || jobs.len() < alive_slots {
             &room.slots_by_queue
         } else {
             &[]
@@ -269,7 +271,7 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
         self.cursor.after(&bounds, asked, &jobs, now);
         metrics::claimed(&jobs, now, begun.elapsed());
         self.sink.unreserve(&room, &jobs);
-        self.note_full(&room, &jobs);
+        self.note_full(&room, &jobs, alive_slots);
         let idle = (POLL_IDLE * self.sink.claimers_on_node()).min(POLL_SHARED);
         self.poll = if jobs.is_empty() { (self.poll * 2).min(idle) } else { POLL_SOON };
         self.next_poll =
@@ -279,13 +281,13 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
     }
 
     /// Notes in which queues more is due. Where queues share the slots, a full claim says so of the queues that it reached.
-    fn note_full(&mut self, room: &Reserved, jobs: &[Claimed]) {
+    fn note_full(&mut self, room: &Reserved, jobs: &[Claimed], alive_slots: usize) {
         let shared = !room.slots_by_worker.is_empty();
         for asked in &room.slots_by_queue {
             let filled = jobs.iter().filter(|job| *job.queue == *asked.queue).count();
-            if if shared { jobs.len() == room.total && filled > 0 } else { filled == asked.slots } {
+            if if shared { jobs.len() == alive_slots && filled > 0 } else { filled == asked.slots } {
                 self.full.insert(asked.queue.clone());
-            } else if !shared || jobs.len() < room.total {
+            } else if !shared || jobs.len() < alive_slots {
                 self.full.remove(&asked.queue);
             }
         }
@@ -306,6 +308,9 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
         self.cursor.looked_back(&found);
         self.clock = (found.snapshot.seen_at, Instant::now());
         self.suspects = found.suspects;
+        if !found.suspects {
+            self.sink.no_suspect();
+        }
         if found.behind.iter().any(Option::is_some) {
             self.next_poll = Instant::now();
         }

@@ -14,6 +14,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client, Connection, NoTls};
 
 use crate::error::Error;
+use crate::job::claim::Claim;
 use crate::metrics;
 use crate::postgres::{Pool, Sql, tls};
 
@@ -27,6 +28,9 @@ const RECONNECT: Duration = Duration::from_secs(2);
 const SELF_TEST: Duration = Duration::from_secs(2);
 /// How many queues are remembered for this before the memory is cleared.
 const QUEUES_MAX: usize = 1000;
+
+/// Claims per hint. A hint has at most 8,000 bytes, and a claim at most 41.
+const SETTLED_MAX: usize = 150;
 
 /// When each queue last got a hint.
 #[derive(Clone, Default)]
@@ -58,6 +62,29 @@ pub(crate) async fn cancel(client: &impl Sql) -> Result<(), Error> {
     send(client, "cancel").await
 }
 
+/// Sends a hint that a worker was made quiet, drained or resumed.
+pub(crate) async fn command(client: &impl Sql) -> Result<(), Error> {
+    send(client, "command").await
+}
+
+/// Sends a hint that these claims were settled, to the nodes that sent them to their workers.
+pub async fn hint_settled(client: &impl Sql, claims: &[Claim]) -> Result<(), Error> {
+    for part in claims.chunks(SETTLED_MAX) {
+        let claims: Vec<String> = part.iter().map(|claim| format!("{}.{}", claim.id, claim.fence)).collect();
+        send(client, &format!("settled {}", claims.join(" "))).await?;
+    }
+    Ok(())
+}
+
+/// The claims of a hint. What is no claim is left out.
+fn settled_claims(words: &str) -> Vec<Claim> {
+    let read = |word: &str| {
+        let (id, fence) = word.split_once('.')?;
+        Some(Claim { id: id.parse().ok()?, fence: fence.parse().ok()? })
+    };
+    words.split(' ').filter_map(read).collect()
+}
+
 async fn send(client: &impl Sql, word: &str) -> Result<(), Error> {
     client
         .rows(include_str!("../../sql/engine/notify.sql"), &[(&CHANNEL, Type::TEXT), (&word, Type::TEXT)])
@@ -68,12 +95,19 @@ async fn send(client: &impl Sql, word: &str) -> Result<(), Error> {
 /// Called with the name of a queue, or with `None` for any queue.
 pub type OnDue = dyn Fn(Option<&str>) + Send + Sync;
 
+/// Called with claims that have ended.
+pub type OnSettled = dyn Fn(Vec<Claim>) + Send + Sync;
+
 /// What hints wake.
 pub struct HintListener {
     /// Called when something may be due in this queue, or in any queue.
     pub due: Box<OnDue>,
     /// Notified when a cancel may have been requested.
     pub cancel: Arc<Notify>,
+    /// Notified when a worker may have been made quiet, drained or resumed.
+    pub command: Arc<Notify>,
+    /// Called with claims that have ended, and may have been sent to workers by another node than the one that settled them.
+    pub settled: Box<OnSettled>,
 }
 
 /// Listens until it is dropped, and connects again whenever the connection breaks.
@@ -160,7 +194,9 @@ impl HintListener {
                 metrics::woken();
                 (self.due)(Some(queue));
             }
+            Some(("settled", claims)) => (self.settled)(settled_claims(claims)),
             None if word == "cancel" => self.cancel.notify_one(),
+            None if word == "command" => self.command.notify_one(),
             _ => {}
         }
     }

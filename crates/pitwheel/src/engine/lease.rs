@@ -125,6 +125,13 @@ pub async fn heartbeat(client: &impl Sql, workers: &[i64]) -> Result<HeartbeatRe
     Ok(beat)
 }
 
+/// Which of these workers get no more jobs, because they are quiet or draining.
+pub async fn quiet_workers(client: &impl Sql, workers: &[i64]) -> Result<Vec<i64>, Error> {
+    let params: Params = &[(&workers, Type::INT8_ARRAY)];
+    let rows = client.rows(include_str!("../../sql/engine/quiet_workers.sql"), params).await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
 /// Which of these workers are alive.
 pub async fn alive_workers(client: &impl Sql, workers: &[i64]) -> Result<Vec<i64>, Error> {
     let rows = client

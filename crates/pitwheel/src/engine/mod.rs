@@ -23,14 +23,14 @@ pub(crate) mod sweep;
 pub(crate) mod token;
 
 pub use self::batcher::Batcher;
-pub use self::claim::{claim, claim_alone, claim_for_workers, look_back, release_unknown};
+pub use self::claim::{ClaimedJobs, claim, claim_alone, claim_for_workers, look_back, release_unknown};
 pub use self::claimer::{ClaimSink, Reserved, run_claimer};
 pub use self::cursor::{Bounds, Cursor, LookedBack, Position};
 pub use self::gauges::{InFlight, WorkerCount, in_flight, worker_counts};
-pub use self::hint::{HintListener, OnDue, listen};
+pub use self::hint::{HintListener, OnDue, OnSettled, hint_settled, listen};
 pub use self::lease::{
     AttemptInfo, HeartbeatReply, Hold, Registration, Renewed, alive_workers, attempts, cancel_requests,
-    claims_of_token, heartbeat, held, progress, register, renew, retire, workers_of_token,
+    claims_of_token, heartbeat, held, progress, quiet_workers, register, renew, retire, workers_of_token,
 };
 pub use self::maintenance::{RENEWALS, lease_limit, maintain};
 pub use self::retry::RetryDelay;

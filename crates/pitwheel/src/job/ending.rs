@@ -9,7 +9,7 @@ use crate::job::backoff::backoff;
 use crate::job::claim::Claim;
 use crate::job::limits::ERROR_CHARS_MAX;
 use crate::job::new_job::{History, NewJob, to_json};
-use crate::job::payload;
+use crate::job::payload::{self, PayloadError};
 use crate::postgres::Ctid;
 
 /// After this many crashes a job is a suspect and runs alone. Not after the first: machines fail more often than jobs kill
@@ -203,6 +203,18 @@ pub enum Ending {
 }
 
 impl Ending {
+    /// The bytes of JSON that are written with it: its result, and the payloads and metadata of its followers.
+    pub fn json_bytes(&self) -> usize {
+        let length = |json: &Result<String, PayloadError>| json.as_ref().map_or(0, String::len);
+        let followers =
+            self.then().iter().map(|job| length(&job.payload) + job.metadata.as_ref().map_or(0, length));
+        let result = match self {
+            Ending::Done { result: Some(result), .. } => result.len(),
+            _ => 0,
+        };
+        result + followers.sum::<usize>()
+    }
+
     /// Done, with nothing to keep but what its kind wants in the history.
     pub fn done(history: History, ctid: Option<Ctid>) -> Ending {
         Ending::Done { history, ctid, result: None, then: Vec::new() }

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::batcher::Batcher;
-use crate::engine::claim::{claim, release_unknown};
+use crate::engine::claim::{ClaimedJobs, claim, release_unknown};
 use crate::engine::claimer::{ClaimSink, Reserved};
 use crate::engine::cursor::Bounds;
 use crate::engine::hint::HintListener;
@@ -101,7 +101,9 @@ impl Core {
                 due.notify_one();
             }
         };
-        HintListener { due: Box::new(wake), cancel: self.cancel.clone() }
+        // Claims return nothing while this worker is quiet, and it settles its jobs itself.
+        let (command, settled) = (Arc::default(), Box::new(|_| ()));
+        HintListener { due: Box::new(wake), cancel: self.cancel.clone(), command, settled }
     }
 
     fn slots(&self) -> MutexGuard<'_, Slots> {
@@ -291,11 +293,11 @@ impl ClaimSink for Arc<Core> {
         self.slots().reserve(only)
     }
 
-    async fn claim(&self, reserved: &Reserved, bounds: &Bounds) -> Result<Vec<Claimed>, Error> {
+    async fn claim(&self, reserved: &Reserved, bounds: &Bounds) -> Result<ClaimedJobs, Error> {
         let claim = async |client: Arc<Session>| {
             claim(&*client, self.id(), &reserved.slots_by_queue, &self.registration.kinds, bounds).await
         };
-        self.pool.run(claim).await
+        Ok(ClaimedJobs { jobs: self.pool.run(claim).await?, alive_slots: reserved.total })
     }
 
     fn unreserve(&self, reserved: &Reserved, _: &[Claimed]) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pitwheel::Error;
 use pitwheel::engine::{
-    Bounds, ClaimSink, Claimed, Pool, Reserved, claim_for_workers, release_unknown, run_claimer,
+    Bounds, ClaimSink, Claimed, ClaimedJobs, Pool, Reserved, claim_for_workers, release_unknown, run_claimer,
 };
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -62,7 +62,7 @@ impl ClaimSink for GroupSink {
         self.streams.lock().reserve(&self.group, only)
     }
 
-    async fn claim(&self, room: &Reserved, bounds: &Bounds) -> Result<Vec<Claimed>, Error> {
+    async fn claim(&self, room: &Reserved, bounds: &Bounds) -> Result<ClaimedJobs, Error> {
         let queues: Vec<String> = room.slots_by_queue.iter().map(|slots| slots.queue.clone()).collect();
         let claimed = self.pool.run(async |client| {
             claim_for_workers(&*client, &room.slots_by_worker, &queues, &self.group.kinds, bounds).await
@@ -91,6 +91,10 @@ impl ClaimSink for GroupSink {
     fn start_alone(&self, worker: i64, suspect: Option<Claimed>) {
         let unsent = self.streams.lock().send_alone(worker, suspect);
         self.releaser.release(unsent);
+    }
+
+    fn no_suspect(&self) {
+        self.streams.lock().no_suspect(&self.group);
     }
 
     fn claimers_on_node(&self) -> u32 {

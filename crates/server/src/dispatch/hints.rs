@@ -1,16 +1,25 @@
-//! Reacts to hints of the database: a job is due, or a running job is to be cancelled.
+//! Reacts to hints of the database: a job is due, a running job is to be cancelled, or a worker is to be quiet.
 
 use std::sync::Arc;
 
+use pitwheel::Claim;
 use pitwheel::engine::{HintListener, Pool, cancel_requests, listen};
 use tokio::sync::Notify;
 
 use crate::dispatch::streams::SharedStreams;
 
-/// Wakes the claimers when a job is due, and notifies `cancel` when a running job is to be cancelled.
-pub(crate) async fn listen_for_hints(pool: Pool, streams: SharedStreams, cancel: Arc<Notify>) {
-    let due = Box::new(move |queue: Option<&str>| streams.lock().wake(queue));
-    listen(&pool, HintListener { due, cancel }).await;
+/// Wakes the claimers when a job is due, and frees the slots of claims that were settled through other nodes. Notifies `cancel` when a running job is to be cancelled, and `command` when a worker
+/// was made quiet, drained or resumed.
+pub(crate) async fn listen_for_hints(
+    pool: Pool,
+    streams: SharedStreams,
+    cancel: Arc<Notify>,
+    command: Arc<Notify>,
+) {
+    let own = streams.clone();
+    let due = Box::new(move |queue: Option<&str>| own.lock().wake(queue));
+    let settled = Box::new(move |claims: Vec<Claim>| streams.lock().ended(claims.into_iter()));
+    listen(&pool, HintListener { due, cancel, command, settled }).await;
 }
 
 /// Sends cancel requests to the workers as soon as a hint arrives. Without hints, heartbeats carry them.

@@ -16,11 +16,13 @@ use crate::dispatch::hints::{forward_cancels, listen_for_hints};
 use crate::dispatch::reconcile::{self, Reconciler};
 use crate::dispatch::release::Releaser;
 use crate::dispatch::reports::Reports;
-use crate::dispatch::streams::{SharedStreams, StreamMessage, stream_channel};
+use crate::dispatch::settled_hints::SettledHints;
+use crate::dispatch::stream::{StreamMessage, StreamOptions, stream_channel};
+use crate::dispatch::streams::SharedStreams;
 use crate::options::Options;
 
-/// Two claims and two settles at a time, and one comparison of streams with the database.
-const CONNECTIONS: usize = 5;
+/// Two claims and two settles at a time, one comparison of streams with the database, and one hint to other nodes.
+const CONNECTIONS: usize = 6;
 /// One for heartbeats and one for sweeps, so that nothing else can delay a renewal.
 const LEASE_CONNECTIONS: usize = 2;
 
@@ -68,17 +70,20 @@ impl Node {
             end: end.clone(),
             loops: TaskTracker::new(),
         });
-        node.loops.spawn(node.reports.clone().run(pitwheel.clone(), pool.clone(), streams.clone()));
+        let settled_hints = SettledHints::default();
+        node.spawn(settled_hints.clone().run(pool.clone()));
+        let reports = node.reports.clone();
+        node.loops.spawn(reports.run(pitwheel.clone(), pool.clone(), streams.clone(), settled_hints));
         node.spawn(heartbeats::run(
             lease_pool.clone(),
             streams.clone(),
             node.heartbeat_every(),
             heartbeat_queue,
         ));
-        let cancel = Arc::new(Notify::new());
-        node.spawn(listen_for_hints(pool.clone(), streams.clone(), cancel.clone()));
+        let (cancel, command) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        node.spawn(listen_for_hints(pool.clone(), streams.clone(), cancel.clone(), command.clone()));
         node.spawn(forward_cancels(pool.clone(), streams.clone(), cancel));
-        node.spawn(reconcile::run(Reconciler { pool: pool.clone(), streams, tokens, lease }));
+        node.spawn(reconcile::run(Reconciler { pool: pool.clone(), streams, tokens, lease, command }));
         let name = node.name.clone();
         node.spawn(async move { maintain((&pool, &lease_pool), &name, lease, keep_history, &end).await });
         Ok(node)
@@ -104,17 +109,20 @@ impl Node {
         self.stop.is_cancelled()
     }
 
-    /// Registers a worker and opens its stream. Returns the worker's id and what is sent to it.
+    /// Registers a worker and opens its stream. `process` is the name that the worker's process has in all its streams, or empty.
+    /// Returns the worker's id and what is sent to it.
     pub(crate) async fn open(
         &self,
         worker: Registration,
+        process: String,
     ) -> Result<(i64, mpsc::Receiver<StreamMessage>), Error> {
         let id = self.pool.run(async |client| register(&client, &worker).await).await?;
         pitwheel::metrics::expect(&worker.queues, &worker.kinds);
         let (sender, messages) = stream_channel(worker.slots);
         let mut streams = self.streams.lock();
         let (group, is_new) = streams.group(worker.queues, worker.kinds);
-        streams.open(id, group.clone(), (worker.slots, worker.token), sender);
+        let options = StreamOptions { slots: worker.slots, token: worker.token, process };
+        streams.open(id, group.clone(), options, sender);
         drop(streams);
         if is_new {
             self.claims.spawn(claimer::run(GroupSink {

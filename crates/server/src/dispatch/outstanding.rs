@@ -4,15 +4,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use pitwheel::engine::{Claimed, Ctid, Ending, Hold, Settlement, Unlocked};
+use pitwheel::engine::{Claimed, Ctid, Ending, Settlement, Unlocked};
 use pitwheel::{Claim, Settled, TraceContext, metrics};
 
 use crate::observe::traces;
 
 #[derive(Default)]
 pub(crate) struct Outstanding {
-    /// By job id.
-    jobs: HashMap<i64, SentJob>,
+    /// By claim: a job that was settled through another node may be sent again before this node knows.
+    jobs: HashMap<Claim, SentJob>,
     /// By hold id.
     holds: HashMap<i64, HoldCount>,
     /// Holds of which every job has ended: the next write deletes them.
@@ -24,7 +24,6 @@ pub(crate) struct SentJob {
     pub(crate) worker: i64,
     /// Where its row was when it was claimed.
     pub(crate) ctid: Ctid,
-    fence: i64,
     hold: i64,
     queue: Arc<str>,
     kind: Arc<str>,
@@ -42,7 +41,6 @@ impl Outstanding {
         let sent = SentJob {
             worker: job.holder,
             ctid: job.ctid,
-            fence: job.claim.fence,
             hold: job.hold,
             queue: job.queue.clone(),
             kind: job.kind.clone(),
@@ -50,17 +48,16 @@ impl Outstanding {
             trace: TraceContext::of(job.metadata.as_deref()),
         };
         self.holds.entry(job.hold).or_insert(HoldCount { worker: job.holder, jobs: 0 }).jobs += 1;
-        self.jobs.insert(job.claim.id, sent);
+        self.jobs.insert(job.claim, sent);
     }
 
     pub(crate) fn get(&self, claim: Claim) -> Option<&SentJob> {
-        self.jobs.get(&claim.id).filter(|job| job.fence == claim.fence)
+        self.jobs.get(&claim)
     }
 
     /// The claim has ended. Returns the worker that had it, if it was sent from here.
     pub(crate) fn remove(&mut self, claim: Claim) -> Option<i64> {
-        let (worker, hold) = self.get(claim).map(|job| (job.worker, job.hold))?;
-        self.jobs.remove(&claim.id);
+        let SentJob { worker, hold, .. } = self.jobs.remove(&claim)?;
         if let Some(count) = self.holds.get_mut(&hold) {
             count.jobs -= 1;
             if count.jobs == 0 {
@@ -79,7 +76,7 @@ impl Outstanding {
 
     pub(crate) fn claims_of(&self, workers: &[i64]) -> Vec<Claim> {
         let sent = self.jobs.iter().filter(|(_, job)| workers.contains(&job.worker));
-        sent.map(|(id, job)| Claim { id: *id, fence: job.fence }).collect()
+        sent.map(|(claim, _)| *claim).collect()
     }
 
     pub(crate) fn holds_of(&self, worker: i64) -> Vec<i64> {
@@ -87,8 +84,8 @@ impl Outstanding {
     }
 
     /// The database has these holds, and nothing in them.
-    pub(crate) fn add_emptied<'a>(&mut self, holds: impl Iterator<Item = &'a Hold>) {
-        self.emptied.extend(holds.map(|hold| hold.id));
+    pub(crate) fn add_emptied(&mut self, holds: impl Iterator<Item = i64>) {
+        self.emptied.extend(holds);
     }
 
     /// Holds to delete with the next write.

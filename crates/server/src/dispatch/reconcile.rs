@@ -1,31 +1,48 @@
 //! Compares the open streams with the database: other nodes change what belongs to them.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pitwheel::Error;
-use pitwheel::engine::{Pool, alive_workers, held};
+use pitwheel::engine::{Pool, alive_workers, held, quiet_workers, settle};
+use tokio::sync::Notify;
 
 use crate::auth::tokens::Tokens;
+use crate::dispatch::comparison;
 use crate::dispatch::streams::SharedStreams;
 
-/// Time between two comparisons: how long a slot stays taken after a result went to another node, and a stream open after
-/// its token was revoked.
-const EVERY: Duration = Duration::from_secs(1);
+/// Time between two comparisons: how long a stream stays open after its token was revoked.
+const EVERY: Duration = comparison::EVERY_MIN;
 
 pub(crate) struct Reconciler {
     pub(crate) pool: Pool,
     pub(crate) streams: SharedStreams,
     pub(crate) tokens: Arc<Tokens>,
     pub(crate) lease: Duration,
+    /// Notified when a worker was made quiet, drained or resumed.
+    pub(crate) command: Arc<Notify>,
 }
 
 /// Compares until the node stops.
 pub(crate) async fn run(reconciler: Reconciler) {
+    let mut next = Instant::now() + EVERY;
     loop {
-        tokio::time::sleep(EVERY).await;
+        let commanded = tokio::select! {
+            () = tokio::time::sleep_until(next.into()) => false,
+            () = reconciler.command.notified() => true,
+        };
+        if let Err(error) = reconciler.find_quiet().await {
+            tracing::warn!(%error, "cannot read which workers are quiet, will retry");
+        }
+        if commanded {
+            continue;
+        }
+        next = Instant::now() + EVERY;
         if let Err(error) = reconciler.free_settled_elsewhere().await {
             tracing::warn!(%error, "cannot read what workers hold, will retry");
+        }
+        if let Err(error) = reconciler.delete_emptied().await {
+            tracing::warn!(%error, "cannot delete empty holds, will retry");
         }
         if let Err(error) = reconciler.close_revoked().await {
             tracing::warn!(%error, "cannot read which tokens are valid, will retry");
@@ -41,13 +58,33 @@ impl Reconciler {
     async fn free_settled_elsewhere(&self) -> Result<(), Error> {
         let (workers, claims) = {
             let mut streams = self.streams.lock();
-            let workers = streams.full_without_reports();
+            let workers = streams.due_for_comparison();
             let claims = streams.claims_of(&workers);
             (workers, claims)
         };
         if !workers.is_empty() {
             let held = self.pool.run(async |client| held(&*client, &workers).await).await?;
             self.streams.lock().reconcile(&workers, &claims, &held);
+        }
+        Ok(())
+    }
+
+    /// Deletes holds of which every job has ended. Reports delete them too, but no result may ever be reported to this node.
+    async fn delete_emptied(&self) -> Result<(), Error> {
+        let emptied = self.streams.lock().take_emptied();
+        if emptied.is_empty() {
+            return Ok(());
+        }
+        let deleted = self.pool.run(async |client| settle(&*client, &[], &emptied).await).await;
+        deleted.map(drop).inspect_err(|_| self.streams.lock().put_back_emptied(emptied))
+    }
+
+    /// Finds out which workers get no more jobs, so that no slots of them are offered to claims.
+    async fn find_quiet(&self) -> Result<(), Error> {
+        let workers = self.streams.lock().workers();
+        if !workers.is_empty() {
+            let quiet = self.pool.run(async |client| quiet_workers(&*client, &workers).await).await?;
+            self.streams.lock().set_quiet(&workers, &quiet.into_iter().collect());
         }
         Ok(())
     }

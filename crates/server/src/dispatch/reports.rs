@@ -7,6 +7,7 @@ use pitwheel::engine::{Batcher, Pool, Settlement, Unlocked, settle, written_foll
 use pitwheel::{Error, Pitwheel};
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::dispatch::settled_hints::SettledHints;
 use crate::dispatch::streams::SharedStreams;
 
 /// A batch of fewer endings waits a moment, which joins the reports of many workers into one commit.
@@ -15,8 +16,13 @@ const ENOUGH: usize = 300;
 /// instead of filling the memory.
 const REPORTS_MAX: usize = 1000;
 
+/// An ending with this many bytes counts as one more, so that a batch has at most 16 MB.
+const BYTES_PER_ENDING: usize = 16 * 1024;
+
 /// One report, and where its result is awaited.
 struct Report {
+    /// How much of a batch it takes up.
+    weight: usize,
     endings: Vec<Settlement>,
     reply: oneshot::Sender<Result<Vec<Unlocked>, NotWritten>>,
 }
@@ -45,7 +51,7 @@ pub(crate) struct Reports {
 
 impl Reports {
     pub(crate) fn new() -> Reports {
-        let queue = Batcher::new(|report: &Report| report.endings.len(), ENOUGH, SETTLE_MAX);
+        let queue = Batcher::new(|report: &Report| report.weight, ENOUGH, SETTLE_MAX);
         Reports { queue: Arc::new(queue), room: Arc::new(Semaphore::new(REPORTS_MAX)) }
     }
 
@@ -54,7 +60,8 @@ impl Reports {
     pub(crate) async fn settle(&self, endings: Vec<Settlement>) -> Result<Vec<Unlocked>, NotWritten> {
         let _room = self.room.acquire().await.map_err(|_| NotWritten::Stopping)?;
         let (reply, replied) = oneshot::channel();
-        self.queue.push([Report { endings, reply }]).map_err(|_| NotWritten::Stopping)?;
+        let weight = endings.iter().map(weight).sum();
+        self.queue.push([Report { weight, endings, reply }]).map_err(|_| NotWritten::Stopping)?;
         replied.await.unwrap_or(Err(NotWritten::Stopping))
     }
 
@@ -64,8 +71,14 @@ impl Reports {
     }
 
     /// Writes reports until [`Reports::close`]. Two loops: one prepares a batch while the other waits for its commit.
-    pub(crate) async fn run(self, pitwheel: Pitwheel, pool: Pool, streams: SharedStreams) {
-        let writer = Writer { pitwheel, pool, streams };
+    pub(crate) async fn run(
+        self,
+        pitwheel: Pitwheel,
+        pool: Pool,
+        streams: SharedStreams,
+        settled_hints: SettledHints,
+    ) {
+        let writer = Writer { pitwheel, pool, streams, settled_hints };
         let write_all = async || {
             while let Some(batch) = self.queue.next().await {
                 writer.write(batch).await;
@@ -75,10 +88,15 @@ impl Reports {
     }
 }
 
+fn weight(settlement: &Settlement) -> usize {
+    1 + settlement.ending.json_bytes() / BYTES_PER_ENDING
+}
+
 struct Writer {
     pitwheel: Pitwheel,
     pool: Pool,
     streams: SharedStreams,
+    settled_hints: SettledHints,
 }
 
 impl Writer {
@@ -119,7 +137,9 @@ impl Writer {
             let mut streams = self.streams.lock();
             streams.record(endings, &settled);
             let ended = endings.iter().zip(&settled).filter(|(_, settled)| settled.is_some());
-            streams.ended(ended.map(|(ending, _)| ending.claim));
+            let ended = ended.map(|(ending, _)| ending.claim);
+            self.settled_hints.add(streams.not_sent_from_here(ended.clone()));
+            streams.ended(ended);
         }
         self.pitwheel.hint_followers(written_followers(endings, &settled)).await;
         Ok(settled)

@@ -11,28 +11,12 @@ use tokio::sync::mpsc;
 
 use crate::dispatch::group::Group;
 use crate::dispatch::outstanding::Outstanding;
+use crate::dispatch::stream::{Stream, StreamMessage, StreamOptions};
+use crate::dispatch::suspects::{Process, Suspects};
 
 /// A claim is spread over this many streams at least, or over all of a group. Few, so that a message carries many jobs;
 /// enough that one worker does not get all of the few jobs that are due.
 const STREAMS_PER_CLAIM_MIN: usize = 4;
-
-/// Cancel messages that wait in a stream. Heartbeats carry cancel requests too, so more need not be queued.
-const CANCELS_MAX: usize = 16;
-
-/// What is sent to a worker through its stream.
-#[derive(Debug)]
-pub(crate) enum StreamMessage {
-    /// Jobs that were claimed for it.
-    Jobs(Vec<Claimed>),
-    /// Running jobs to cancel.
-    Cancels(Vec<Claim>),
-}
-
-/// The channel of a stream. It has room for a message for every slot, because a message carries at least one job, and for
-/// [`CANCELS_MAX`] cancel messages.
-pub(crate) fn stream_channel(slots: usize) -> (mpsc::Sender<StreamMessage>, mpsc::Receiver<StreamMessage>) {
-    mpsc::channel(slots + CANCELS_MAX)
-}
 
 /// The streams of a node, shared by everything that serves them.
 #[derive(Clone, Default)]
@@ -53,32 +37,7 @@ pub(crate) struct Streams {
     open: HashMap<i64, Stream>,
     outstanding: Outstanding,
     groups: Vec<Arc<Group>>,
-}
-
-struct Stream {
-    group: Arc<Group>,
-    /// The id of the token that it was opened with.
-    token: Option<i64>,
-    slots: usize,
-    /// Slots with a job, or reserved for a claim under way.
-    taken: usize,
-    messages: mpsc::Sender<StreamMessage>,
-    mode: Mode,
-    /// Whether a result of one of its jobs was reported to this node since the last comparison with the database.
-    reported: bool,
-    /// When its worker was last known to be alive.
-    alive_at: Instant,
-}
-
-/// What a stream gets.
-#[derive(PartialEq, Eq)]
-enum Mode {
-    /// Every kind of job.
-    Normal,
-    /// Nothing, until what it runs has ended: then it runs a suspect alone.
-    Emptying,
-    /// It runs a suspect, and gets nothing else meanwhile.
-    Alone,
+    suspects: Suspects,
 }
 
 impl Streams {
@@ -131,20 +90,21 @@ impl Streams {
         &mut self,
         worker: i64,
         group: Arc<Group>,
-        (slots, token): (usize, Option<i64>),
+        options: StreamOptions,
         messages: mpsc::Sender<StreamMessage>,
     ) {
         group.freed.notify_one();
-        let (mode, alive_at) = (Mode::Normal, Instant::now());
-        let stream = Stream { group, token, slots, taken: 0, messages, mode, reported: false, alive_at };
-        self.open.insert(worker, stream);
+        self.open.insert(worker, Stream::new(worker, group, options, messages));
     }
 
     /// Ends a stream. What its worker holds stays its own, in the database. A group ends with its last stream.
     pub(crate) fn close(&mut self, worker: i64) {
         let Some(stream) = self.open.remove(&worker) else { return };
         self.outstanding.forget_worker(worker);
-        if !self.open.values().any(|other| Arc::ptr_eq(&other.group, &stream.group)) {
+        if self.suspects.forget(&stream.process, worker) {
+            self.wake_freed();
+        }
+        if !self.open.values().any(|other| other.is_of(&stream.group)) {
             stream.group.stop.cancel();
             self.groups.retain(|group| !Arc::ptr_eq(group, &stream.group));
         }
@@ -171,15 +131,20 @@ impl Streams {
         self.groups.iter().filter(takes).for_each(|group| group.due.notify_one());
     }
 
+    /// Wakes every claimer, because streams of several groups may get jobs again.
+    fn wake_freed(&self) {
+        self.groups.iter().for_each(|group| group.freed.notify_one());
+    }
+
     /// Reserves free slots of a group's streams for one claim, one slot of each stream in turn, so that few jobs are
     /// spread over several streams.
     pub(crate) fn reserve(&mut self, group: &Arc<Group>, only: Option<&BTreeSet<String>>) -> Reserved {
-        let turn = group.next_turn();
-        let mut free: Vec<(i64, &mut Stream)> = self
-            .open
+        let (turn, now) = (group.next_turn(), Instant::now());
+        let Streams { open, suspects, .. } = self;
+        let mut free: Vec<(i64, &mut Stream)> = open
             .iter_mut()
-            .filter(|(_, stream)| Arc::ptr_eq(&stream.group, group) && stream.mode == Mode::Normal)
-            .filter(|(_, stream)| stream.taken < stream.slots)
+            .filter(|(_, stream)| stream.is_of(group) && stream.free_slots() > 0)
+            .filter(|(_, stream)| suspects.leave_room(&stream.process, now))
             .map(|(worker, stream)| (*worker, stream))
             .collect();
         if free.is_empty() {
@@ -191,7 +156,7 @@ impl Streams {
         free.rotate_left(first);
         let mut slots = 0;
         let enough = free.iter().position(|(_, stream)| {
-            slots += stream.slots - stream.taken;
+            slots += stream.free_slots();
             slots >= CLAIM_MAX
         });
         free.truncate(enough.map_or(free.len(), |at| (at + 1).max(STREAMS_PER_CLAIM_MIN)));
@@ -199,10 +164,10 @@ impl Streams {
         while slots_by_worker.len() < CLAIM_MAX && !free.is_empty() {
             free.retain_mut(|(worker, stream)| {
                 if slots_by_worker.len() < CLAIM_MAX {
-                    stream.taken += 1;
+                    stream.reserve();
                     slots_by_worker.push(*worker);
                 }
-                stream.taken < stream.slots
+                stream.free_slots() > 0
             });
         }
         let total = slots_by_worker.len();
@@ -225,13 +190,13 @@ impl Streams {
         }
         for (worker, count) in unfilled {
             if let Some(stream) = self.open.get_mut(&worker) {
-                stream.taken = stream.taken.saturating_sub(count);
+                stream.unreserve(count);
             }
         }
     }
 
-    /// Sends claimed jobs to their workers. Returns the claims that could not be sent, because their stream is closed: they
-    /// must be released.
+    /// Sends claimed jobs to their workers. Returns the claims that could not be sent, because their stream is closed or has
+    /// too many bytes to read: they must be released.
     #[must_use = "claims that were not sent must be released"]
     pub(crate) fn send(&mut self, jobs: Vec<Claimed>) -> Vec<Claim> {
         let (mut unsent, sent_at) = (Vec::new(), Instant::now());
@@ -245,18 +210,22 @@ impl Streams {
             }
         }
         for (worker, jobs) in batches {
-            let Some(stream) = self.open.get(&worker) else { continue };
-            // What is still in the channel when the stream is dropped is released there.
-            if let Err(error) = stream.messages.try_send(StreamMessage::Jobs(jobs)) {
-                // The connection is gone, or does not take messages although its slots became free (settled elsewhere):
-                // the worker opens a new stream.
+            let Some(stream) = self.open.get_mut(&worker) else { continue };
+            let sent = stream.send(jobs);
+            unsent.extend(sent.unsent);
+            if sent.is_broken {
+                // The worker opens a new stream.
                 self.close(worker);
-                if let StreamMessage::Jobs(jobs) = error.into_inner() {
-                    unsent.extend(jobs.iter().map(|job| job.claim));
-                }
             }
         }
         unsent
+    }
+
+    /// The worker has read a message with jobs of this size.
+    pub(crate) fn was_read(&mut self, worker: i64, bytes: usize) {
+        if let Some(stream) = self.open.get_mut(&worker) {
+            stream.was_read(bytes);
+        }
     }
 
     /// Asks workers to cancel these claims. The requests of one worker stand together. A request that finds no room is left
@@ -283,16 +252,18 @@ impl Streams {
 
     /// Frees the slots of claims that have ended, in whatever way.
     pub(crate) fn ended(&mut self, claims: impl Iterator<Item = Claim>) {
+        let mut suspect_ended = false;
         for claim in claims {
             let Some(worker) = self.outstanding.remove(claim) else { continue };
             if let Some(stream) = self.open.get_mut(&worker) {
                 stream.taken = stream.taken.saturating_sub(1);
-                stream.reported = true;
-                if stream.taken == 0 && stream.mode == Mode::Alone {
-                    stream.mode = Mode::Normal;
-                }
+                stream.comparison.freed();
+                suspect_ended |= stream.taken == 0 && self.suspects.emptied(&stream.process, worker);
                 stream.group.freed.notify_one();
             }
+        }
+        if suspect_ended {
+            self.wake_freed();
         }
     }
 
@@ -301,14 +272,24 @@ impl Streams {
         self.outstanding.take_emptied()
     }
 
-    /// Workers whose slots are all taken and for which no result was reported here since the last call: their results
-    /// may go to another node.
-    pub(crate) fn full_without_reports(&mut self) -> Vec<i64> {
-        let workers = self.open.iter_mut().filter_map(|(worker, stream)| {
-            let reported = std::mem::take(&mut stream.reported);
-            (!reported && stream.taken >= stream.slots).then_some(*worker)
+    /// Puts back holds that were to be deleted and were not.
+    pub(crate) fn put_back_emptied(&mut self, holds: Vec<i64>) {
+        self.outstanding.add_emptied(holds.into_iter());
+    }
+
+    /// Workers with jobs that are to be compared with the database now: their results may go to another node.
+    pub(crate) fn due_for_comparison(&mut self) -> Vec<i64> {
+        let now = Instant::now();
+        let busy = self.open.iter_mut().filter(|(_, stream)| stream.taken > 0);
+        let due = busy.filter_map(|(worker, stream)| {
+            stream.comparison.is_due(stream.taken >= stream.slots, now).then_some(*worker)
         });
-        workers.collect()
+        due.collect()
+    }
+
+    /// Of these claims, those that were not sent from here: the node that sent them does not know that they have ended.
+    pub(crate) fn not_sent_from_here(&self, claims: impl Iterator<Item = Claim>) -> Vec<Claim> {
+        claims.filter(|claim| self.outstanding.get(*claim).is_none()).collect()
     }
 
     /// The claims that were sent to these workers and have not ended.
@@ -320,9 +301,16 @@ impl Streams {
     /// `sent` are the claims of `workers` before the database was read.
     pub(crate) fn reconcile(&mut self, workers: &[i64], sent: &[Claim], held: &[Hold]) {
         let still_held: HashSet<Claim> = held.iter().flat_map(|hold| &hold.claims).copied().collect();
-        self.ended(sent.iter().filter(|claim| !still_held.contains(claim)).copied());
+        let now = Instant::now();
+        for claim in sent.iter().filter(|claim| !still_held.contains(claim)) {
+            let worker = self.outstanding.get(*claim).map(|job| job.worker);
+            if let Some(stream) = worker.and_then(|worker| self.open.get_mut(&worker)) {
+                stream.comparison.found_settled(now);
+            }
+            self.ended(std::iter::once(*claim));
+        }
         let is_empty = |hold: &&Hold| workers.contains(&hold.worker) && hold.claims.is_empty();
-        self.outstanding.add_emptied(held.iter().filter(is_empty));
+        self.outstanding.add_emptied(held.iter().filter(is_empty).map(|hold| hold.id));
     }
 
     /// Of these workers, only those in `alive` are alive: ends the streams of the others, so that they open new ones.
@@ -337,6 +325,17 @@ impl Streams {
         }
     }
 
+    /// Of these workers, those in `quiet` get no more jobs, and the others do.
+    pub(crate) fn set_quiet(&mut self, workers: &[i64], quiet: &HashSet<i64>) {
+        for worker in workers {
+            let Some(stream) = self.open.get_mut(worker) else { continue };
+            let was_quiet = std::mem::replace(&mut stream.quiet, quiet.contains(worker));
+            if was_quiet && !stream.quiet {
+                stream.group.freed.notify_one();
+            }
+        }
+    }
+
     /// Workers that were not known to be alive for longer than a lease: their heartbeats go to another node, or stopped.
     pub(crate) fn without_heartbeat_for(&self, lease: Duration) -> Vec<i64> {
         let late = self.open.iter().filter(|(_, stream)| stream.alive_at.elapsed() > lease);
@@ -345,21 +344,41 @@ impl Streams {
 
     /// The workers of a group, and the holds that this node knows.
     pub(crate) fn known_holds(&self, group: &Arc<Group>) -> (Vec<i64>, Vec<i64>) {
-        let streams = self.open.iter().filter(|(_, stream)| Arc::ptr_eq(&stream.group, group));
+        let streams = self.open.iter().filter(|(_, stream)| stream.is_of(group));
         let workers: Vec<i64> = streams.map(|(worker, _)| *worker).collect();
         let holds = workers.iter().flat_map(|worker| self.outstanding.holds_of(*worker)).collect();
         (workers, holds)
     }
 
-    /// Reserves a stream that runs nothing, for a suspect. If every stream is busy, the least busy one gets nothing more
-    /// until it is empty.
+    /// Reserves a stream of a process that runs nothing, for a suspect. If every process is busy, the least busy one gets
+    /// nothing more until it is empty, or for a limited time.
     pub(crate) fn reserve_alone(&mut self, group: &Arc<Group>) -> Option<i64> {
-        let streams = self.open.iter_mut().filter(|(_, stream)| Arc::ptr_eq(&stream.group, group));
-        let usable = streams.filter(|(_, stream)| stream.mode != Mode::Alone);
-        let (worker, stream) =
-            usable.min_by_key(|(worker, stream)| (stream.mode != Mode::Emptying, stream.taken, **worker))?;
-        stream.mode = if stream.taken == 0 { Mode::Alone } else { Mode::Emptying };
-        (stream.mode == Mode::Alone).then_some(*worker)
+        let now = Instant::now();
+        let mut taken: HashMap<&Process, usize> = HashMap::new();
+        for stream in self.open.values() {
+            *taken.entry(&stream.process).or_default() += stream.taken;
+        }
+        let streams = self.open.iter().filter(|(_, stream)| stream.is_of(group) && !stream.quiet);
+        let usable = streams.filter_map(|(worker, stream)| {
+            let taken = taken.get(&stream.process).copied().unwrap_or_default();
+            let waits = self.suspects.may_run(&stream.process, group, taken == 0, now)?;
+            Some((taken > 0, !waits, taken, *worker))
+        });
+        let (is_busy, _, _, worker) = usable.min()?;
+        let process = &self.open.get(&worker)?.process;
+        if is_busy {
+            self.suspects.wait(process, worker, group, now);
+            return None;
+        }
+        self.suspects.reserve(process, worker, group);
+        Some(worker)
+    }
+
+    /// No suspect is due for the streams of this group: those that wait for one go on.
+    pub(crate) fn no_suspect(&mut self, group: &Arc<Group>) {
+        if self.suspects.none_due(group) {
+            self.wake_freed();
+        }
     }
 
     /// Sends a suspect to the stream that was reserved for it; `None`: there was no suspect after all. Returns the claim
@@ -370,11 +389,11 @@ impl Streams {
             return suspect.into_iter().map(|job| job.claim).collect();
         };
         let Some(job) = suspect else {
-            stream.mode = Mode::Normal;
-            stream.group.freed.notify_one();
+            self.suspects.forget(&stream.process, worker);
+            self.wake_freed();
             return Vec::new();
         };
-        stream.taken += 1;
+        stream.reserve();
         self.send(vec![job])
     }
 }

@@ -13,7 +13,7 @@ use tonic::Status;
 
 use crate::dispatch::node::Node;
 use crate::dispatch::reports::NotWritten;
-use crate::dispatch::streams::StreamMessage;
+use crate::dispatch::stream::StreamMessage;
 use crate::grpc::messages::{assignment, claim_message};
 
 /// Dropped when the worker is gone: jobs that were not sent are released then.
@@ -52,7 +52,10 @@ impl Stream for JobStream {
         let event = match self.welcome.take() {
             Some(welcome) => Event::Welcome(welcome),
             None => match ready!(self.messages.poll_recv(context)) {
-                Some(message) => event(message),
+                Some(message) => {
+                    self.node.streams.lock().was_read(self.worker, message.job_bytes());
+                    event(message)
+                }
                 None if self.node.is_stopping() => {
                     return Poll::Ready(Some(Err(NotWritten::Stopping.into())));
                 }

@@ -142,7 +142,7 @@ impl WorkerService for Workers {
             return Err(NotWritten::Stopping.into());
         }
         self.check_stream_count(&caller)?;
-        let (worker_id, messages) = node.open(worker).await.map_err(status)?;
+        let (worker_id, messages) = node.open(worker, request.process).await.map_err(status)?;
         let welcome = v1::Welcome {
             worker_id,
             lease: Some(duration(node.lease)),
@@ -182,15 +182,15 @@ impl WorkerService for Workers {
         caller.check(Permission::Work)?;
         let results = request.into_inner().results;
         limits::report("results", results.len()).map_err(status)?;
-        let reported = results.into_iter().map(results::reported).collect::<Result<Vec<_>, _>>();
-        let reported = reported.map_err(status)?;
+        let Read { reported, positions, problems } = read(results).map_err(status)?;
         let of_others = self.claims_of_others(&caller, &reported).await.map_err(status)?;
         let attempts = self.attempts(&reported).await.map_err(status)?;
-        let mut written = vec![v1::Written::Lost; reported.len()];
+        let mut written = vec![v1::Written::Refused; reported.len() + problems.len()];
         // Each with its position in the report.
         let (mut endings, mut ending_at) = (Vec::new(), Vec::new());
         let (mut notes, mut note_at) = (Vec::new(), Vec::new());
-        for (at, (claim, result)) in reported.into_iter().enumerate() {
+        for (at, (claim, result)) in positions.into_iter().zip(reported) {
+            written[at] = v1::Written::Lost;
             if of_others.contains(&claim) {
                 continue;
             }
@@ -222,6 +222,44 @@ impl WorkerService for Workers {
                 };
             }
         }
-        Ok(Response::new(v1::ReportResultResponse { written: written.into_iter().map(i32::from).collect() }))
+        let problems = texts(written.len(), problems);
+        let written = written.into_iter().map(i32::from).collect();
+        Ok(Response::new(v1::ReportResultResponse { written, problems }))
     }
+}
+
+/// The results of a report.
+struct Read {
+    /// Those that are valid.
+    reported: Vec<(Claim, Reported)>,
+    /// The position in the report of each of them.
+    positions: Vec<usize>,
+    /// The positions of the others, and what is wrong with them.
+    problems: Vec<(usize, Error)>,
+}
+
+/// Reads the results of a report. An error only if the report has a single result, and that is invalid.
+fn read(results: Vec<v1::Result>) -> Result<Read, Error> {
+    let is_single = results.len() == 1;
+    let mut read = Read { reported: Vec::new(), positions: Vec::new(), problems: Vec::new() };
+    for (at, result) in results.into_iter().enumerate() {
+        match results::reported(result) {
+            Ok(result) => {
+                read.reported.push(result);
+                read.positions.push(at);
+            }
+            Err(error) if is_single => return Err(error),
+            Err(error) => read.problems.push((at, error)),
+        }
+    }
+    Ok(read)
+}
+
+/// One text per result; none if there is no problem.
+fn texts(results: usize, problems: Vec<(usize, Error)>) -> Vec<String> {
+    let mut texts = vec![String::new(); if problems.is_empty() { 0 } else { results }];
+    for (at, error) in problems {
+        texts[at] = error.to_string();
+    }
+    texts
 }

@@ -21,8 +21,16 @@ pub(crate) struct WorkerStream {
 
 impl WorkerStream {
     /// Opens a stream on a connection that other streams may use too.
-    pub(crate) async fn open(mut client: WorkerServiceClient<Channel>, slots: u32) -> Result<WorkerStream> {
-        let mut messages = client.stream_jobs(stream_request(slots)).await?.into_inner();
+    pub(crate) async fn open(client: WorkerServiceClient<Channel>, slots: u32) -> Result<WorkerStream> {
+        WorkerStream::open_with(client, stream_request(slots)).await
+    }
+
+    /// Opens a stream with this request.
+    pub(crate) async fn open_with(
+        mut client: WorkerServiceClient<Channel>,
+        request: v1::StreamJobsRequest,
+    ) -> Result<WorkerStream> {
+        let mut messages = client.stream_jobs(request).await?.into_inner();
         let welcome = next_welcome(&mut messages).await?;
         let heartbeats = send_heartbeats(client.clone(), &welcome)?;
         Ok(WorkerStream { client, messages, worker_id: welcome.worker_id, heartbeats })
@@ -67,6 +75,7 @@ pub(crate) fn stream_request(slots: u32) -> v1::StreamJobsRequest {
         queues: vec!["default".into()],
         kinds: vec!["work".into()],
         slots,
+        process: String::new(),
     }
 }
 

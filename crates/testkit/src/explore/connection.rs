@@ -34,7 +34,7 @@ impl Connection {
         let claimed =
             engine::claim_for_workers(&self.client, slots_by_worker, &queues, &["test".to_owned()], &bounds)
                 .await?;
-        Ok(self.keep(claimed.iter().map(|job| job.claim)))
+        Ok(self.keep(claimed.jobs.iter().map(|job| job.claim)))
     }
 
     fn keep(&mut self, claims: impl Iterator<Item = Claim>) -> String {

@@ -24,6 +24,8 @@ LINGER_SECONDS = 0.001
 CALL_SECONDS_MAX = 10.0
 # The interval at which progress is sent.
 PROGRESS_INTERVAL_SECONDS = 1.0
+# The result of a job that another transaction has locked is reported again after this time.
+LOCKED_SECONDS = 0.2
 # The server cannot store something in the batch. Repeating it does not help.
 REFUSED_CODES = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE)
 
@@ -66,6 +68,8 @@ class Reporter:
         self._queue: deque[Report] = deque()
         self._has_work = asyncio.Event()
         self._is_closing = False
+        #: Results that wait because another transaction has locked their job.
+        self._locked = 0
 
     def put(self, held: HeldJob, result: pb.Result) -> None:
         self._queue.append(Report(held, result))
@@ -85,7 +89,7 @@ class Reporter:
             if batch := self._take():
                 await self._report(batch)
             if not self._queue:
-                if self._is_closing:
+                if self._is_closing and not self._locked:
                     return
                 self._has_work.clear()
 
@@ -128,32 +132,50 @@ class Reporter:
                     return
                 log.warning("cannot report %d results, retrying: %s", len(batch), status_text(error))
             await asyncio.sleep(backoff.next())
-        for report, written in zip(batch, response.written, strict=False):
+        for index, report in enumerate(batch):
+            written = response.written[index] if index < len(response.written) else pb.WRITTEN_YES
+            if written == pb.WRITTEN_REFUSED:
+                problem = response.problems[index] if index < len(response.problems) else "it is invalid"
+                await self._replace(report, problem)
+                continue
+            if written == pb.WRITTEN_LOCKED:
+                self._put_again(report)
+                continue
             if written == pb.WRITTEN_LOST:
                 self._lost(report, tries)
-        for report in batch:
             if not report.is_progress:
                 self._settled(report.held)
 
-    async def _refused(self, batch: list[Report], error: grpc.aio.AioRpcError) -> None:
-        """Bisects the batch to find the refused result, and reports a failed attempt in its place.
+    def _put_again(self, report: Report) -> None:
+        """Reports a result again, after a pause: another transaction has locked its job."""
+        if not report.is_progress:
+            self._locked += 1
+            asyncio.get_running_loop().call_later(LOCKED_SECONDS, self._put_unlocked, report)
 
-        The error of that attempt is the server's message.
-        """
+    def _put_unlocked(self, report: Report) -> None:
+        self._locked -= 1
+        self._queue.append(report)
+        self._has_work.set()
+
+    async def _refused(self, batch: list[Report], error: grpc.aio.AioRpcError) -> None:
+        """Bisects a batch that the server refused as a whole, to find the result that is the reason."""
         if len(batch) > 1:
             middle = len(batch) // 2
             await self._report(batch[:middle])
             await self._report(batch[middle:])
             return
-        report = batch[0]
+        await self._replace(batch[0], error.details() or status_text(error))
+
+    async def _replace(self, report: Report, problem: str) -> None:
+        """Reports a failed attempt in the place of a refused result. Its error is the server's message."""
         job_id = report.held.claim[0]
-        log.error("the server refused the result of job %d: %s", job_id, status_text(error))
+        log.error("the server refused the result of job %d: %s", job_id, problem)
         if report.is_progress:
             return
         if report.is_substitute:
             self._settled(report.held)
             return
-        substitute = failed(f"the server refused the result: {error.details()}")
+        substitute = failed(f"the server refused the result: {problem}")
         await self._report([Report(report.held, substitute, is_substitute=True)])
 
     def _lost(self, report: Report, tries: int) -> None:

@@ -17,12 +17,14 @@ use crate::job::limits::SETTLE_MAX;
 use crate::worker::backend::Backend;
 use crate::worker::context::Context;
 use crate::worker::handler::Handlers;
-use crate::worker::remote::message::claim_of;
+use crate::worker::remote::message::{claim_of, result_bytes};
 use crate::worker::remote::server::{Address, Client, Server};
 use crate::worker::stats::Counters;
 
 /// A report with fewer results waits a moment for more.
 const REPORT_ENOUGH: usize = 100;
+/// A result with this many bytes counts as one more, so that a report has at most 2 MB, unless one result has more.
+const BYTES_PER_RESULT: usize = 2 * 1024;
 /// How long a call may take before it is given up and repeated.
 const CALL_MAX: Duration = Duration::from_secs(30);
 
@@ -30,6 +32,8 @@ pub(crate) struct Remote {
     server: Server,
     pub(super) backend: Arc<Backend>,
     pub(super) name: String,
+    /// A random name that all streams of this process have, and those of no other.
+    pub(super) process: String,
     pub(super) handlers: Handlers,
     /// Ends when the worker must open no more streams: it shuts down, or is drained.
     pub(super) stop: CancellationToken,
@@ -76,10 +80,15 @@ impl Remote {
             backend: Arc::new(Backend::Server(server.clone())),
             server,
             name,
+            process: format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..)),
             handlers,
             stop: CancellationToken::new(),
             state: Mutex::default(),
-            results: Batcher::new(|_| 1, REPORT_ENOUGH, SETTLE_MAX),
+            results: Batcher::new(
+                |result| 1 + result_bytes(result) / BYTES_PER_RESULT,
+                REPORT_ENOUGH,
+                SETTLE_MAX,
+            ),
             reported: Notify::new(),
             welcomed: Notify::new(),
             closed: CancellationToken::new(),

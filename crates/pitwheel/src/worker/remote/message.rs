@@ -30,6 +30,25 @@ pub(super) fn result(claim: Claim, outcome: Message) -> v1::Result {
     v1::Result { claim: Some(claim_message(claim)), outcome: Some(outcome) }
 }
 
+/// About how many bytes a result takes up in a message. Only values of any length are counted.
+pub(super) fn result_bytes(result: &v1::Result) -> usize {
+    match &result.outcome {
+        Some(Message::Complete(complete)) => {
+            let followers = complete.then.iter().map(job_bytes).sum::<usize>();
+            complete.result.as_ref().map_or(0, String::len) + followers
+        }
+        Some(Message::Fail(fail)) => fail.error.len(),
+        Some(Message::Bury(bury)) => bury.reason.len(),
+        _ => 0,
+    }
+}
+
+/// About how many bytes a job takes up in a message.
+pub(super) fn job_bytes(job: &v1::NewJob) -> usize {
+    let optional = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    200 + job.payload.len() + optional(&job.metadata) + optional(&job.key)
+}
+
 pub(super) fn claim_message(claim: Claim) -> v1::Claim {
     v1::Claim { job_id: claim.id, fence: claim.fence }
 }

@@ -9,10 +9,12 @@ use tonic::Code;
 use crate::engine::retry::RetryDelay;
 use crate::job::claim::Claim;
 use crate::worker::remote::core::{Remote, with_deadline};
-use crate::worker::remote::message::{claim_of, refused, result};
+use crate::worker::remote::message::{claim_of, refused, result, result_bytes};
 
 /// How often the result of a job that another transaction has locked is reported again.
 const LOCKED_AGAIN: Duration = Duration::from_millis(200);
+/// A smaller report is not refused for its size by anything between a worker and its server.
+const LARGE: usize = 64 * 1024;
 /// How often progress is reported.
 const PROGRESS: Duration = Duration::from_secs(1);
 
@@ -50,6 +52,17 @@ pub(super) async fn report_locked(remote: &Remote) {
     }
 }
 
+/// Whether the server will never accept this part as it is. What is too large is refused with `OUT_OF_RANGE` by this server and
+/// with `RESOURCE_EXHAUSTED` by others; the latter also means that a server is busy, and then a small part is sent again.
+fn is_refused(status: &tonic::Status, part: &[v1::Result]) -> bool {
+    let is_large = || part.iter().map(result_bytes).sum::<usize>() >= LARGE;
+    match status.code() {
+        Code::InvalidArgument | Code::OutOfRange => true,
+        Code::ResourceExhausted => is_large(),
+        _ => false,
+    }
+}
+
 impl Remote {
     /// The attempt ended like this, unless it was released already.
     pub(super) fn end(&self, claim: Claim, result: v1::Result) {
@@ -60,8 +73,8 @@ impl Remote {
         let _ = self.results.push([result]);
     }
 
-    /// Reports until the server answers. A batch that the server refuses is bisected until the result that it refuses stands
-    /// alone; that one is reported as failed instead.
+    /// Reports until the server answers. A batch that the server refuses, or that is too large for it or for a proxy, is bisected
+    /// until the result that is refused stands alone; that one is reported as failed instead.
     async fn report(&self, batch: Vec<v1::Result>) {
         let mut parts = vec![batch];
         let mut retry_delay = RetryDelay::default();
@@ -71,9 +84,9 @@ impl Remote {
             match self.client().report_result(request).await {
                 Ok(response) => {
                     retry_delay.reset();
-                    self.reported(&part, &response.into_inner().written);
+                    self.reported(&part, &response.into_inner());
                 }
-                Err(status) if status.code() == Code::InvalidArgument && part.len() > 1 => {
+                Err(status) if part.len() > 1 && is_refused(&status, &part) => {
                     let rest = part.split_off(part.len() / 2);
                     parts.extend([part, rest]);
                 }
@@ -83,7 +96,7 @@ impl Remote {
                         "cannot report, will try again"
                     );
                     retry_delay.wait(&never).await;
-                    if status.code() == Code::InvalidArgument {
+                    if is_refused(&status, &part) {
                         part.iter_mut().for_each(|result| *result = refused(result, status.message()));
                     }
                     parts.push(part);
@@ -92,11 +105,20 @@ impl Remote {
         }
     }
 
-    fn reported(&self, batch: &[v1::Result], written: &[i32]) {
+    /// Acts on the server's answer to each result. A refused one is reported as failed instead.
+    fn reported(&self, batch: &[v1::Result], response: &v1::ReportResultResponse) {
         let mut state = self.state();
-        for (result, written) in batch.iter().zip(written) {
+        let mut failed = Vec::new();
+        for (at, (result, written)) in batch.iter().zip(&response.written).enumerate() {
             let Some(claim) = result.claim.as_ref().map(claim_of) else { continue };
             if matches!(result.outcome, Some(v1::result::Outcome::Progress(_))) {
+                continue;
+            }
+            let can_fail = !matches!(result.outcome, Some(v1::result::Outcome::Fail(_)));
+            if *written == i32::from(v1::Written::Refused) && can_fail {
+                let problem = response.problems.get(at).map_or("it is invalid", String::as_str);
+                tracing::warn!(job.id = claim.id, worker = self.name, problem, "the server refused a result");
+                failed.push(refused(result, problem));
                 continue;
             }
             if *written == i32::from(v1::Written::Locked) {
@@ -117,6 +139,7 @@ impl Remote {
             }
         }
         drop(state);
+        let _ = self.results.push(failed);
         self.reported.notify_one();
     }
 }

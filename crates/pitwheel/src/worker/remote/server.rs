@@ -1,5 +1,6 @@
 //! A connection to a server.
 
+use std::iter::Peekable;
 use std::time::Duration;
 
 use pitwheel_proto::v1;
@@ -15,11 +16,13 @@ use crate::engine::enqueue::Enqueued;
 use crate::error::{DatabaseError, Error};
 use crate::job::limits::ENQUEUE_MAX;
 use crate::job::new_job::NewJob;
-use crate::worker::remote::message::new_job;
+use crate::worker::remote::message::{job_bytes, new_job};
 
 /// The interval of HTTP/2 keepalives: a peer that vanished is noticed after one and a half of it.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 const MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Bytes of jobs in one request, unless one job has more.
+const ENQUEUE_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// A channel that adds the token, if there is one, to every call.
 pub(crate) type Client = InterceptedService<Channel, Bearer>;
@@ -91,14 +94,27 @@ impl Server {
         jobs.iter().try_for_each(NewJob::check)?;
         let mut client = JobServiceClient::new(self.client.clone());
         let mut enqueued = Vec::with_capacity(jobs.len());
-        for batch in jobs.chunks(ENQUEUE_MAX) {
-            let request = v1::EnqueueRequest { jobs: batch.iter().map(new_job).collect() };
+        let mut jobs = jobs.iter().map(new_job).peekable();
+        while jobs.peek().is_some() {
+            let request = v1::EnqueueRequest { jobs: next_batch(&mut jobs) };
             let response = client.enqueue(request).await.map_err(|status| error(&status))?;
             let jobs = response.into_inner().jobs.into_iter();
             enqueued.extend(jobs.map(|job| Enqueued { id: job.job_id, is_new: job.is_new }));
         }
         Ok(enqueued)
     }
+}
+
+/// The next jobs that fit into one request; one job at least.
+fn next_batch(jobs: &mut Peekable<impl Iterator<Item = v1::NewJob>>) -> Vec<v1::NewJob> {
+    let (mut batch, mut bytes) = (Vec::new(), 0);
+    while let Some(job) = jobs.next_if(|job| {
+        bytes += job_bytes(job);
+        batch.is_empty() || (batch.len() < ENQUEUE_MAX && bytes <= ENQUEUE_BYTES_MAX)
+    }) {
+        batch.push(job);
+    }
+    batch
 }
 
 fn error(status: &tonic::Status) -> Error {

@@ -73,6 +73,7 @@ async fn stream(
         queues: vec![queue.queue.clone()],
         kinds: remote.handlers.kinds(),
         slots: u32::try_from(queue.slots).unwrap_or(u32::MAX),
+        process: remote.process.clone(),
     };
     let mut messages = remote.client().stream_jobs(request).await?.into_inner();
     let Some(v1::StreamJobsResponse { event: Some(Event::Welcome(welcome)) }) = messages.message().await?

@@ -1,6 +1,7 @@
 use std::time::SystemTime;
 
 use super::*;
+use crate::dispatch::stream::stream_channel;
 
 const WORKER: i64 = 1;
 
@@ -28,7 +29,7 @@ fn stream(slots: usize) -> (Streams, mpsc::Receiver<StreamMessage>) {
     let mut streams = Streams::default();
     let (group, _) = streams.group(vec!["default".into()], vec!["work".into()]);
     let (sender, messages) = stream_channel(slots);
-    streams.open(WORKER, group, (slots, None), sender);
+    streams.open(WORKER, group, StreamOptions { slots, ..StreamOptions::default() }, sender);
     (streams, messages)
 }
 
@@ -67,4 +68,39 @@ fn a_stream_that_takes_no_messages_is_closed_and_its_jobs_are_returned() {
     assert_eq!((streams.len(), streams.groups()), (0, 0));
     assert_eq!(streams.send(vec![job(sent + 1)]), [Claim { id: sent + 1, fence: 1 }]);
     drop(messages);
+}
+
+#[test]
+fn a_stream_that_is_not_read_gets_no_more_than_some_megabytes() {
+    let (mut streams, mut messages) = stream(10_000);
+    let group = streams.groups[0].clone();
+    let (mut id, mut sent) = (0, 0);
+    let mut fill = |streams: &mut Streams, payload: usize| loop {
+        let slots = streams.reserve(&group, None).total;
+        if slots == 0 {
+            break sent;
+        }
+        let jobs = (0..slots).map(|_| {
+            id += 1;
+            Claimed { payload: "x".repeat(payload), ..job(id) }
+        });
+        sent += slots - streams.send(jobs.collect()).len();
+        assert!(id < 10_000, "its memory has no limit");
+    };
+    // Small jobs first, so that large ones are not expected.
+    let small = fill(&mut streams, 10_000);
+    while let Ok(message) = messages.try_recv() {
+        streams.was_read(WORKER, message.job_bytes());
+    }
+    let large = fill(&mut streams, 250_000) - small;
+    assert!((8..=16 * 1024 / 240).contains(&large), "{large} jobs of 250 kB");
+    let (mut read, mut largest) = (0, 0);
+    while let Ok(message) = messages.try_recv() {
+        let StreamMessage::Jobs(jobs) = &message else { continue };
+        (read, largest) = (read + jobs.len(), largest.max(message.job_bytes()));
+        streams.was_read(WORKER, message.job_bytes());
+    }
+    assert_eq!(read, large, "each job was sent or returned");
+    assert!(largest <= 1024 * 1024, "a message of {largest} bytes");
+    assert!(fill(&mut streams, 250_000) > small + large, "a stream that is read gets more");
 }

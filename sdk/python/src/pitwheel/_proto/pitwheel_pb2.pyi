@@ -24,6 +24,8 @@ class Written(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     WRITTEN_UNSPECIFIED: _ClassVar[Written]
     WRITTEN_YES: _ClassVar[Written]
     WRITTEN_LOST: _ClassVar[Written]
+    WRITTEN_LOCKED: _ClassVar[Written]
+    WRITTEN_REFUSED: _ClassVar[Written]
 
 class JobState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -41,6 +43,8 @@ FAILURE_CAUSE_PAYLOAD: FailureCause
 WRITTEN_UNSPECIFIED: Written
 WRITTEN_YES: Written
 WRITTEN_LOST: Written
+WRITTEN_LOCKED: Written
+WRITTEN_REFUSED: Written
 JOB_STATE_UNSPECIFIED: JobState
 JOB_STATE_WAITING: JobState
 JOB_STATE_RUNNING: JobState
@@ -49,16 +53,18 @@ JOB_STATE_DEAD: JobState
 JOB_STATE_CANCELLED: JobState
 
 class StreamJobsRequest(_message.Message):
-    __slots__ = ("worker", "queues", "kinds", "slots")
+    __slots__ = ("worker", "queues", "kinds", "slots", "process")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     KINDS_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
     worker: str
     queues: _containers.RepeatedScalarFieldContainer[str]
     kinds: _containers.RepeatedScalarFieldContainer[str]
     slots: int
-    def __init__(self, worker: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., kinds: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ...) -> None: ...
+    process: str
+    def __init__(self, worker: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., kinds: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., process: _Optional[str] = ...) -> None: ...
 
 class StreamJobsResponse(_message.Message):
     __slots__ = ("welcome", "assignments", "cancels")
@@ -223,10 +229,12 @@ class Progress(_message.Message):
     def __init__(self, fraction: _Optional[float] = ..., note: _Optional[str] = ...) -> None: ...
 
 class ReportResultResponse(_message.Message):
-    __slots__ = ("written",)
+    __slots__ = ("written", "problems")
     WRITTEN_FIELD_NUMBER: _ClassVar[int]
+    PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     written: _containers.RepeatedScalarFieldContainer[Written]
-    def __init__(self, written: _Optional[_Iterable[_Union[Written, str]]] = ...) -> None: ...
+    problems: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, written: _Optional[_Iterable[_Union[Written, str]]] = ..., problems: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class EnqueueRequest(_message.Message):
     __slots__ = ("jobs",)

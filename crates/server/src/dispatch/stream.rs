@@ -1,0 +1,194 @@
+//! One open stream of a worker, and what is sent through it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use pitwheel::Claim;
+use pitwheel::engine::Claimed;
+use tokio::sync::mpsc;
+
+use crate::dispatch::comparison::Comparison;
+use crate::dispatch::group::Group;
+use crate::dispatch::suspects::Process;
+
+/// Cancel messages that wait in a stream. Heartbeats carry cancel requests too, so more need not be queued.
+const CANCELS_MAX: usize = 16;
+
+/// Bytes of jobs in one message, unless one job has more. Clients accept 4 MiB if they are not configured otherwise.
+const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of jobs that wait to be read by a worker before it gets no more. A worker that reads has far fewer.
+const QUEUE_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// What waits at most, when the jobs of a claim are larger than those before.
+const QUEUE_BYTES_LIMIT: usize = 2 * QUEUE_BYTES_MAX;
+/// The size that a job is expected to have before one was sent: that of the largest payload.
+const JOB_BYTES_FIRST: usize = 256 * 1024;
+/// What a job has beside its payload, metadata and key: names and numbers, about.
+const JOB_BYTES_MIN: usize = 200;
+
+/// What is sent to a worker through its stream.
+#[derive(Debug)]
+pub(crate) enum StreamMessage {
+    /// Jobs that were claimed for it.
+    Jobs(Vec<Claimed>),
+    /// Running jobs to cancel.
+    Cancels(Vec<Claim>),
+}
+
+/// The channel of a stream. It has room for a message for every slot, because a message carries at least one job, and for
+/// [`CANCELS_MAX`] cancel messages.
+pub(crate) fn stream_channel(slots: usize) -> (mpsc::Sender<StreamMessage>, mpsc::Receiver<StreamMessage>) {
+    mpsc::channel(slots + CANCELS_MAX)
+}
+
+impl StreamMessage {
+    /// The bytes of its jobs.
+    pub(crate) fn job_bytes(&self) -> usize {
+        match self {
+            StreamMessage::Jobs(jobs) => jobs.iter().map(job_bytes).sum(),
+            StreamMessage::Cancels(_) => 0,
+        }
+    }
+}
+
+fn job_bytes(job: &Claimed) -> usize {
+    let optional = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    JOB_BYTES_MIN + job.payload.len() + optional(&job.metadata) + optional(&job.key)
+}
+
+/// What became of jobs that were given to a stream.
+pub(crate) struct Sent {
+    /// Claims that did not fit: they must be released. They keep their slots until then.
+    pub(crate) unsent: Vec<Claim>,
+    /// The connection is gone, or does not take messages although its slots became free: the stream must be closed.
+    pub(crate) is_broken: bool,
+}
+
+/// What a stream is opened with.
+#[derive(Default)]
+pub(crate) struct StreamOptions {
+    pub(crate) slots: usize,
+    /// The id of the token.
+    pub(crate) token: Option<i64>,
+    /// The name that the process has in all its streams. Empty: it has no other stream.
+    pub(crate) process: String,
+}
+
+pub(crate) struct Stream {
+    pub(crate) group: Arc<Group>,
+    /// The id of the token that it was opened with.
+    pub(crate) token: Option<i64>,
+    pub(crate) process: Process,
+    pub(crate) slots: usize,
+    /// Slots with a job, or reserved for a claim under way.
+    pub(crate) taken: usize,
+    /// Slots that are reserved for a claim under way.
+    reserved: usize,
+    /// Bytes of jobs that wait to be read by the worker.
+    queued_bytes: usize,
+    /// The size of its recent jobs, about.
+    mean_bytes: usize,
+    pub(crate) messages: mpsc::Sender<StreamMessage>,
+    pub(crate) comparison: Comparison,
+    /// Whether its worker gets no more jobs: an operator made it quiet, or drains it.
+    pub(crate) quiet: bool,
+    /// When its worker was last known to be alive.
+    pub(crate) alive_at: Instant,
+}
+
+impl Stream {
+    pub(crate) fn new(
+        worker: i64,
+        group: Arc<Group>,
+        options: StreamOptions,
+        messages: mpsc::Sender<StreamMessage>,
+    ) -> Stream {
+        let StreamOptions { slots, token, process } = options;
+        let process = Process::new(worker, token, &process);
+        let alive_at = Instant::now();
+        let comparison = Comparison::new(alive_at);
+        Stream {
+            group,
+            token,
+            process,
+            slots,
+            taken: 0,
+            reserved: 0,
+            queued_bytes: 0,
+            mean_bytes: JOB_BYTES_FIRST,
+            messages,
+            comparison,
+            quiet: false,
+            alive_at,
+        }
+    }
+
+    /// Free slots that jobs can be claimed for.
+    pub(crate) fn free_slots(&self) -> usize {
+        if self.quiet {
+            return 0;
+        }
+        let fitting = QUEUE_BYTES_MAX.saturating_sub(self.queued_bytes) / self.mean_bytes;
+        self.slots.saturating_sub(self.taken).min(fitting.saturating_sub(self.reserved))
+    }
+
+    /// Reserves a slot for a claim.
+    pub(crate) fn reserve(&mut self) {
+        self.taken += 1;
+        self.reserved += 1;
+    }
+
+    /// Frees slots that a claim did not fill.
+    pub(crate) fn unreserve(&mut self, slots: usize) {
+        self.taken = self.taken.saturating_sub(slots);
+        self.reserved = self.reserved.saturating_sub(slots);
+    }
+
+    /// Sends jobs that were claimed for reserved slots, in messages of limited size.
+    pub(crate) fn send(&mut self, jobs: Vec<Claimed>) -> Sent {
+        self.reserved = self.reserved.saturating_sub(jobs.len());
+        let mut sent = Sent { unsent: Vec::new(), is_broken: false };
+        let (mut message, mut message_bytes) = (Vec::new(), 0);
+        for job in jobs {
+            let bytes = job_bytes(&job);
+            self.mean_bytes = (7 * self.mean_bytes + bytes) / 8;
+            if self.queued_bytes + message_bytes + bytes > QUEUE_BYTES_LIMIT {
+                sent.unsent.push(job.claim);
+                continue;
+            }
+            if message_bytes + bytes > MESSAGE_BYTES_MAX {
+                self.send_message(std::mem::take(&mut message), message_bytes, &mut sent);
+                message_bytes = 0;
+            }
+            message_bytes += bytes;
+            message.push(job);
+        }
+        self.send_message(message, message_bytes, &mut sent);
+        sent
+    }
+
+    fn send_message(&mut self, jobs: Vec<Claimed>, bytes: usize, sent: &mut Sent) {
+        if jobs.is_empty() {
+            return;
+        }
+        let claims: Vec<Claim> = jobs.iter().map(|job| job.claim).collect();
+        // What is still in the channel when the stream is dropped is released there.
+        if sent.is_broken || self.messages.try_send(StreamMessage::Jobs(jobs)).is_err() {
+            sent.is_broken = true;
+            sent.unsent.extend(claims);
+        } else {
+            self.queued_bytes += bytes;
+        }
+    }
+
+    /// A message was read by the worker. Wakes the claimer if that may be what it waits for.
+    pub(crate) fn was_read(&mut self, bytes: usize) {
+        if self.queued_bytes >= QUEUE_BYTES_MAX / 2 {
+            self.group.freed.notify_one();
+        }
+        self.queued_bytes = self.queued_bytes.saturating_sub(bytes);
+    }
+
+    pub(crate) fn is_of(&self, group: &Arc<Group>) -> bool {
+        Arc::ptr_eq(&self.group, group)
+    }
+}

@@ -1,0 +1,269 @@
+//! Streams go on, whatever happens to other jobs, other streams and other nodes.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use pitwheel::{Context, State, Verdict, Worker, WorkerCommand};
+use pitwheel_proto::v1;
+use pitwheel_testkit::{TestDb, Work, start_worker, wait_until, work};
+use tokio::sync::Barrier;
+
+use crate::support::{Node, WorkerStream, result, stream_request};
+
+const LEASE: Duration = Duration::from_secs(30);
+/// Far more than a stream needs that is served at once, and far less than one that waits for comparisons with the database.
+const SERVED_WITHIN: Duration = Duration::from_secs(5);
+
+/// A stream that runs one job and gets no other, because a suspect is due. Returns the suspect's id too.
+async fn emptying_stream(db: &TestDb, node: &Node) -> Result<(WorkerStream, v1::Assignment, i64)> {
+    let mut stream = node.stream(10).await?;
+    db.job().kind("work").insert().await?;
+    let running = stream.jobs().await?.remove(0);
+    let suspect = db.job().kind("work").crashes(2).insert().await?;
+    wait_until("the stream gets no more jobs", async || {
+        let id = db.job().kind("work").insert().await?;
+        tokio::time::sleep(Duration::from_millis(300)).await; // several polls: the job would have been sent by now
+        Ok(db.state(id).await? == Some(State::Waiting))
+    })
+    .await?;
+    Ok((stream, running, suspect))
+}
+
+/// Reads from the stream until a job arrives that was enqueued last.
+async fn next_job(db: &TestDb, stream: &mut WorkerStream) -> Result<()> {
+    let last = db.count("select max(id) from pitwheel.job").await?;
+    while !stream.jobs().await?.iter().any(|job| job.job_id == last) {}
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_stream_that_waits_for_a_suspect_goes_on_when_the_suspect_is_cancelled() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let (mut stream, _running, suspect) = emptying_stream(&db, &node).await?;
+    db.pitwheel().cancel(suspect).await?;
+    let cancelled_at = Instant::now();
+    next_job(&db, &mut stream).await?;
+    assert!(cancelled_at.elapsed() < SERVED_WITHIN, "before the limit of the wait");
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_stream_that_waits_for_a_suspect_goes_on_after_a_limit() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let (mut stream, _running, suspect) = emptying_stream(&db, &node).await?;
+    next_job(&db, &mut stream).await?;
+    assert_eq!(db.state(suspect).await?, Some(State::Waiting), "it does not run beside other jobs");
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_quiet_stream_does_not_slow_down_the_others() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let (quiet, mut stream) = (node.stream(10).await?, node.stream(10).await?);
+    assert!(db.pitwheel().command_worker(quiet.worker_id, WorkerCommand::Quiet).await?);
+    let sql = "insert into pitwheel.job (run_at, enqueued_at, kind, queue, payload, priority, max_attempts)
+        select now() - interval '10 seconds', now(), 'work', 'default', '{}', 0, 20 from generate_series(1, 1000)";
+    db.client().await?.batch_execute(sql).await?;
+    let begun = Instant::now();
+    let mut done = 0;
+    while done < 1000 {
+        done += complete_all(&mut stream, None).await?;
+    }
+    assert!(begun.elapsed() < SERVED_WITHIN, "{:?}", begun.elapsed());
+    db.pitwheel().command_worker(quiet.worker_id, WorkerCommand::Resume).await?;
+    let mut resumed = quiet;
+    // More than the other stream has slots for.
+    db.pitwheel().enqueue_many((0..20).map(work)).await?;
+    assert!(!resumed.jobs().await?.is_empty(), "a resumed stream gets jobs again");
+    node.stop().await
+}
+
+/// Completes the jobs of the next message, through the stream's own node or another one. Returns how many they were.
+async fn complete_all(stream: &mut WorkerStream, elsewhere: Option<&mut WorkerStream>) -> Result<usize> {
+    let jobs = stream.jobs().await?;
+    let complete = |job| result(job, v1::result::Outcome::Complete(v1::Complete::default()));
+    let results = jobs.iter().map(complete).collect();
+    let client = &mut elsewhere.unwrap_or(stream).client;
+    let written = client.report_result(v1::ReportResultRequest { results }).await?.into_inner().written;
+    assert!(written.iter().all(|written| *written == i32::from(v1::Written::Yes)), "{written:?}");
+    Ok(jobs.len())
+}
+
+#[tokio::test]
+async fn slots_come_back_at_once_when_results_go_to_another_node() -> Result<()> {
+    let db = TestDb::new().await?;
+    let (node, other) = (Node::start(db.pitwheel(), LEASE).await?, Node::start(db.pitwheel(), LEASE).await?);
+    let mut stream = node.stream(10).await?;
+    let mut elsewhere = other.stream(1).await?;
+    db.pitwheel().enqueue_many((0..400).map(work)).await?;
+    let begun = Instant::now();
+    let mut done = 0;
+    // The other node's stream keeps the one job that it gets.
+    while done < 399 {
+        done += complete_all(&mut stream, Some(&mut elsewhere)).await?;
+    }
+    assert!(begun.elapsed() < SERVED_WITHIN, "{:?}", begun.elapsed());
+    node.stop().await?;
+    other.stop().await
+}
+
+#[tokio::test]
+async fn a_job_that_is_retried_through_another_node_keeps_no_slot_of_its_first_claim() -> Result<()> {
+    let db = TestDb::new().await?;
+    let (node, other) = (Node::start(db.pitwheel(), LEASE).await?, Node::start(db.pitwheel(), LEASE).await?);
+    let mut stream = node.stream(3).await?;
+    let mut elsewhere = other.workers().await?;
+    db.pitwheel().enqueue(work(1)).await?;
+    for _ in 0..2 {
+        let job = stream.jobs().await?.remove(0);
+        let after = Some(prost_types::Duration::default());
+        let fail = v1::Fail { error: "again".into(), retry_after: after, ..v1::Fail::default() };
+        let results = vec![result(&job, v1::result::Outcome::Fail(fail))];
+        let written =
+            elsewhere.report_result(v1::ReportResultRequest { results }).await?.into_inner().written;
+        assert_eq!(written, [i32::from(v1::Written::Yes)]);
+    }
+    db.pitwheel().enqueue_many((0..2).map(work)).await?;
+    assert_eq!(stream.jobs_at_least(3).await?.len(), 3, "all three slots are usable");
+    node.stop().await?;
+    other.stop().await
+}
+
+/// Nearly the largest JSON value.
+fn large() -> String {
+    format!("\"{}\"", "x".repeat(250 * 1024))
+}
+
+#[tokio::test]
+async fn large_payloads_arrive_in_messages_that_every_client_accepts() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    // 25 MB, and a client accepts messages of 4 MiB.
+    for _ in 0..100 {
+        db.job().kind("work").payload(&large()).insert().await?;
+    }
+    let mut stream = node.stream(100).await?;
+    assert_eq!(stream.jobs_at_least(100).await?.len(), 100);
+    node.stop().await
+}
+
+#[tokio::test]
+async fn large_results_of_a_remote_worker_are_reported_in_parts() -> Result<()> {
+    const JOBS: usize = 150;
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    // 37 MB, and a server accepts messages of 32 MiB at most.
+    db.pitwheel().enqueue_many((0..JOBS as i64).map(work)).await?;
+    let all_run = Arc::new(Barrier::new(JOBS));
+    let handler = move |_: Work, _: Context| {
+        let all_run = all_run.clone();
+        async move {
+            all_run.wait().await;
+            Verdict::complete_with(&"x".repeat(250 * 1024))
+                .map(Verdict::from)
+                .map_err(|error| error.to_string())
+        }
+    };
+    let running = start_worker(Worker::remote(&node.url()).queue("default", JOBS).handle(handler));
+    wait_until("all are done", async || Ok(db.count("select count(*) from pitwheel.job").await? == 0))
+        .await?;
+    let stats = running.stop().await?;
+    assert_eq!((stats.settled, stats.lost), (JOBS as u64, 0));
+    node.stop().await
+}
+
+#[tokio::test]
+async fn an_invalid_result_is_refused_with_its_reason_and_the_others_are_written() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    db.pitwheel().enqueue_many((0..3).map(work)).await?;
+    let mut stream = node.stream(3).await?;
+    let jobs = stream.jobs_at_least(3).await?;
+    let complete = |json: &str| {
+        v1::result::Outcome::Complete(v1::Complete { result: Some(json.into()), ..v1::Complete::default() })
+    };
+    let results = vec![
+        result(&jobs[0], complete("1")),
+        result(&jobs[1], complete("no")),
+        result(&jobs[2], complete("3")),
+    ];
+    let response = stream.client.report_result(v1::ReportResultRequest { results }).await?.into_inner();
+    let [yes, refused] = [v1::Written::Yes, v1::Written::Refused].map(i32::from);
+    assert_eq!(response.written, [yes, refused, yes]);
+    assert_eq!(response.problems.len(), 3);
+    assert!(response.problems[1].contains("JSON"), "{:?}", response.problems);
+    assert_eq!((&*response.problems[0], &*response.problems[2]), ("", ""));
+    assert_eq!(db.state(jobs[1].job_id).await?, Some(State::Running), "its claim still holds");
+    assert_eq!(stream.complete(&jobs[1]).await?, v1::Written::Yes);
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_remote_worker_reports_a_refused_result_as_failed() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let ids: Vec<i64> =
+        db.pitwheel().enqueue_many((0..10).map(work)).await?.iter().map(|job| job.id).collect();
+    let all_run = Arc::new(Barrier::new(10));
+    let handler = move |job: Work, _: Context| {
+        let all_run = all_run.clone();
+        async move {
+            all_run.wait().await;
+            // The server refuses a time span of more than a hundred years.
+            let long = Duration::from_secs(200 * 366 * 24 * 3600);
+            Ok::<_, String>(if job.n == 5 { Verdict::Snooze(long) } else { Verdict::complete().into() })
+        }
+    };
+    let running = start_worker(Worker::remote(&node.url()).queue("default", 10).handle(handler));
+    let settled = async || Ok(db.count("select count(*) from pitwheel.job where attempt = 0").await? == 0);
+    wait_until("all are claimed", settled).await?;
+    wait_until("all are settled", async || {
+        Ok(db.count("select count(*) from pitwheel.job where holder is not null").await? == 0)
+    })
+    .await?;
+    running.stop().await?;
+    let job = db.pitwheel().job(ids[5]).await?;
+    assert_eq!(job.summary.state, State::Waiting, "it is tried again");
+    assert!(
+        job.errors[0]["message"].as_str().is_some_and(|error| error.contains("refused")),
+        "{}",
+        job.errors
+    );
+    assert_eq!(db.count("select count(*) from pitwheel.job").await?, 1);
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_suspect_runs_alone_in_its_process_on_all_streams() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let client = node.workers().await?;
+    let open = |queue: &str| {
+        let request = v1::StreamJobsRequest {
+            queues: vec![queue.into()],
+            process: "one process".into(),
+            ..stream_request(1)
+        };
+        WorkerStream::open_with(client.clone(), request)
+    };
+    let (mut stream, mut other) = (open("default").await?, open("other").await?);
+    db.job().kind("work").queue("other").insert().await?;
+    let beside = other.jobs().await?.remove(0);
+    let suspect = db.job().kind("work").crashes(2).insert().await?;
+    let next = db.job().kind("work").queue("other").insert().await?;
+    tokio::time::sleep(Duration::from_secs(3)).await; // several looks back: the suspect would have been sent by now
+    assert_eq!(db.state(suspect).await?, Some(State::Waiting), "a job runs in the same process");
+    assert_eq!(other.complete(&beside).await?, v1::Written::Yes);
+    let alone = stream.jobs().await?.remove(0);
+    assert_eq!(alone.job_id, suspect);
+    assert_eq!(db.state(next).await?, Some(State::Waiting), "the suspect runs alone");
+    assert_eq!(stream.complete(&alone).await?, v1::Written::Yes);
+    assert_eq!(other.jobs().await?[0].job_id, next, "the other stream goes on");
+    node.stop().await
+}
