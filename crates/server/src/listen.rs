@@ -1,4 +1,6 @@
-//! Connections from clients, with TLS or without.
+//! Connections from clients, with TLS or without, and the bodies of their requests.
 
+pub(crate) mod bodies;
 pub(crate) mod connections;
+mod entries;
 pub(crate) mod tls;

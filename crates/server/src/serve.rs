@@ -26,6 +26,7 @@ use crate::grpc::job_service::Jobs;
 use crate::grpc::worker_service::Workers;
 use crate::http::router::{Api, not_found, router};
 use crate::limits;
+use crate::listen::bodies::{Bodies, read_body};
 use crate::listen::connections::incoming;
 use crate::listen::tls::Tls;
 use crate::observe::metrics::{self, Metrics};
@@ -156,7 +157,11 @@ impl Server {
         };
         let grpc = grpc(&api).await.add_service(reflection).into_axum_router();
         let routes = grpc.reset_fallback().merge(http.with_state(api)).fallback(not_found);
-        let routes = routes.layer(from_fn_with_state(authentication, authenticate));
+        let bodies = Arc::new(Bodies::default());
+        // The layer that is added last runs first.
+        let routes = routes
+            .layer(from_fn_with_state(bodies, read_body))
+            .layer(from_fn_with_state(authentication, authenticate));
         let stopping = Notify::new();
         let shutdown = async {
             readiness.set_accepting();

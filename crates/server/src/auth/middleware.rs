@@ -11,6 +11,7 @@ use tonic::Status;
 
 use crate::auth::caller::Caller;
 use crate::auth::origin::{is_cross_site, is_proxied};
+use crate::auth::permissions::needed;
 use crate::auth::tokens::Tokens;
 use crate::problem::Problem;
 
@@ -90,7 +91,11 @@ pub(crate) async fn authenticate(
         Bearer::Malformed => Err(unknown_token()),
         Bearer::Missing => authentication.without_token(&request),
     };
-    match caller {
+    let permitted = caller.and_then(|caller| match needed(request.method(), request.uri().path()) {
+        Some(permission) => caller.check(permission).map(|()| caller),
+        None => Ok(caller),
+    });
+    match permitted {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
             next.run(request).await

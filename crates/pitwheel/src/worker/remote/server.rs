@@ -20,6 +20,8 @@ use crate::worker::remote::message::new_job;
 /// The interval of HTTP/2 keepalives: a peer that vanished is noticed after one and a half of it.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 const MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Batches of jobs are cut at half of the server's limit of 4 MiB. A job with the largest payload and metadata fits.
+const BATCH_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// A channel that adds the token, if there is one, to every call.
 pub(crate) type Client = InterceptedService<Channel, Bearer>;
@@ -91,14 +93,38 @@ impl Server {
         jobs.iter().try_for_each(NewJob::check)?;
         let mut client = JobServiceClient::new(self.client.clone());
         let mut enqueued = Vec::with_capacity(jobs.len());
-        for batch in jobs.chunks(ENQUEUE_MAX) {
-            let request = v1::EnqueueRequest { jobs: batch.iter().map(new_job).collect() };
+        for batch in batches(jobs.iter().map(new_job)) {
+            let request = v1::EnqueueRequest { jobs: batch };
             let response = client.enqueue(request).await.map_err(|status| error(&status))?;
             let jobs = response.into_inner().jobs.into_iter();
             enqueued.extend(jobs.map(|job| Enqueued { id: job.job_id, is_new: job.is_new }));
         }
         Ok(enqueued)
     }
+}
+
+/// The jobs in batches that the server accepts, in the same order.
+fn batches(jobs: impl Iterator<Item = v1::NewJob>) -> Vec<Vec<v1::NewJob>> {
+    let mut batches: Vec<Vec<v1::NewJob>> = Vec::new();
+    let mut bytes = 0;
+    for job in jobs {
+        bytes += bytes_of(&job);
+        match batches.last_mut() {
+            Some(batch) if batch.len() < ENQUEUE_MAX && bytes <= BATCH_BYTES_MAX => batch.push(job),
+            _ => {
+                bytes = bytes_of(&job);
+                batches.push(vec![job]);
+            }
+        }
+    }
+    batches
+}
+
+/// An upper bound of the length of a job in a message: its texts, and the names and numbers beside them.
+fn bytes_of(job: &v1::NewJob) -> usize {
+    let texts =
+        [job.key.as_ref(), job.metadata.as_ref()].into_iter().flatten().map(String::len).sum::<usize>();
+    job.payload.len() + texts + 512
 }
 
 fn error(status: &tonic::Status) -> Error {
