@@ -1,5 +1,6 @@
 //! Connections from clients, with TLS or without, and the bodies of their requests.
 
+pub(crate) mod admission;
 pub(crate) mod bodies;
 pub(crate) mod connections;
 mod entries;
