@@ -147,7 +147,7 @@ impl Server {
         let node = Node::start(&pitwheel, &options, authentication.tokens.clone())?;
         let watch = Arc::new(Watch::default());
         let background = Background::default();
-        background.spawn(watch::run(watch.clone(), pitwheel.clone()));
+        background.spawn(watch::run(watch.clone(), pitwheel.clone(), authentication.tokens.clone()));
         background.spawn(metrics::run_upkeep());
         let api = Api {
             metrics: Arc::new(Metrics::new(pitwheel.clone(), node.pool.clone())),

@@ -44,8 +44,7 @@ pub(crate) async fn watch_events(
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {
     let ids = query.jobs.as_deref().map(ids).transpose()?.unwrap_or_default();
     caller.check(if ids.is_empty() { Permission::View } else { Permission::ViewJob })?;
-    let too_many = || Problem::busy("this node has too many event streams: use another node or retry later");
-    let changes = watch.open(ids).ok_or_else(too_many)?;
+    let changes = watch.open(&caller, ids)?;
     let events = unfold(Some(changes), async |changes| {
         let mut changes = changes?;
         let next = changes.recv().await?;
