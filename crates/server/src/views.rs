@@ -37,6 +37,14 @@ pub fn errors_in_utc(mut errors: Value) -> Value {
     errors
 }
 
+/// The errors of a job without their messages, which may quote what the job was about.
+pub(crate) fn without_messages(mut errors: Value) -> Value {
+    for message in errors.as_array_mut().into_iter().flatten().filter_map(|error| error.get_mut("message")) {
+        *message = Value::Null;
+    }
+    errors
+}
+
 /// A job in a list.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct JobLine {
@@ -69,10 +77,22 @@ pub struct JobLine {
     pub progress: Option<f32>,
     /// The note that its handler reported with the progress.
     pub note: Option<String>,
+    /// Whether key and note, and in full also payload, metadata, result and error messages, are hidden from the caller.
+    /// They are null then.
+    pub redacted: bool,
 }
 
 impl From<JobSummary> for JobLine {
     fn from(job: JobSummary) -> JobLine {
+        JobLine::new(job, false)
+    }
+}
+
+impl JobLine {
+    /// `redact` hides key and note if the kind is redacted.
+    pub(crate) fn new(job: JobSummary, redact: bool) -> JobLine {
+        let redacted = job.redacted && redact;
+        let shown = |text: Option<String>| text.filter(|_| !redacted);
         JobLine {
             id: job.id,
             kind: job.kind,
@@ -81,18 +101,17 @@ impl From<JobSummary> for JobLine {
             priority: job.priority,
             attempt: job.attempt,
             max_attempts: job.max_attempts,
-            key: job.key,
+            key: shown(job.key),
             run_at: time(job.run_at),
             enqueued_at: time(job.enqueued_at),
             claimed_at: job.claimed_at.map(time),
             finished_at: job.finished_at.map(time),
             progress: job.progress,
-            note: job.note,
+            note: shown(job.note),
+            redacted,
         }
     }
-}
 
-impl JobLine {
     pub(crate) fn is_finished(&self) -> bool {
         ![State::Waiting.as_str(), State::Running.as_str()].contains(&self.state)
     }
@@ -114,8 +133,6 @@ pub struct JobInFull {
     pub cancel_requested_at: Option<String>,
     /// The name of the worker that runs the job, or ran it last.
     pub worker: Option<String>,
-    /// Whether payload, metadata and result are hidden from the caller. They are null then.
-    pub redacted: bool,
     /// The payload, byte for byte as it was enqueued.
     #[schema(value_type = Option<Value>)]
     pub payload: Option<Box<RawValue>>,
@@ -125,31 +142,30 @@ pub struct JobInFull {
     /// The result that its handler returned; null: none.
     #[schema(value_type = Option<Value>)]
     pub result: Option<Box<RawValue>>,
-    /// The failed attempts, oldest first, each with `attempt`, `cause`, `message`, `worker` and `at`.
+    /// The failed attempts, oldest first, each with `attempt`, `cause`, `message` (null if redacted), `worker` and `at`.
     #[schema(value_type = Vec<Value>)]
     pub errors: Value,
 }
 
 impl JobInFull {
-    /// `redact` hides payload, metadata and result if the kind is redacted.
+    /// `redact` hides key, note, payload, metadata, result and error messages if the kind is redacted.
     pub fn new(job: JobDetail, redact: bool) -> JobInFull {
-        let redacted = job.redacted && redact;
+        let redacted = job.summary.redacted && redact;
         // Postgres checked that it is JSON when it was stored.
         let raw = |json: Option<String>| {
             json.filter(|_| !redacted).and_then(|json| RawValue::from_string(json).ok())
         };
         JobInFull {
-            summary: job.summary.into(),
+            summary: JobLine::new(job.summary, redact),
             fence: job.fence,
             crashes: job.crashes,
             timeout_ms: job.timeout_ms,
             cancel_requested_at: job.cancel_requested_at.map(time),
             worker: job.worker,
-            redacted,
             payload: raw(Some(job.payload)),
             metadata: raw(job.metadata),
             result: raw(job.result),
-            errors: errors_in_utc(job.errors),
+            errors: errors_in_utc(if redacted { without_messages(job.errors) } else { job.errors }),
         }
     }
 }
@@ -238,7 +254,7 @@ impl From<WorkerSummary> for Worker {
 pub struct Kind {
     /// The name.
     pub name: String,
-    /// Whether payloads, metadata and results are hidden from callers who may not change jobs.
+    /// Whether keys, notes, payloads, metadata, results and error messages are hidden from callers who may not change jobs.
     pub redacted: bool,
     /// How many workers that are alive run it.
     pub workers: i64,

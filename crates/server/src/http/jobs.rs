@@ -69,7 +69,7 @@ pub(crate) async fn list_jobs(
     Query(filter): Query<JobFilter>,
 ) -> Result<Json<JobPage>, Problem> {
     caller.check(Permission::View)?;
-    page(&pitwheel, &filter.into_filter(false)?).await
+    page(&pitwheel, &caller, &filter.into_filter(false)?).await
 }
 
 /// Lists finished jobs, newest first, without their payloads.
@@ -85,12 +85,15 @@ pub(crate) async fn list_history(
             "the history has only jobs that are done, dead or cancelled: GET /api/v1/jobs lists the others",
         ));
     }
-    page(&pitwheel, &filter.into_filter(true)?).await
+    page(&pitwheel, &caller, &filter.into_filter(true)?).await
 }
 
-async fn page(pitwheel: &Pitwheel, filter: &Filter) -> Result<Json<JobPage>, Problem> {
+async fn page(pitwheel: &Pitwheel, caller: &Caller, filter: &Filter) -> Result<Json<JobPage>, Problem> {
+    let redact = caller.needs_redaction();
     let page = pitwheel.jobs(filter).await?;
-    Ok(Json(JobPage { jobs: page.jobs.into_iter().map(JobLine::from).collect(), next: page.next }))
+    // A filter by key would tell a caller who may not see keys whether a job has one.
+    let shown = page.jobs.into_iter().filter(|job| !(redact && job.redacted && filter.key.is_some()));
+    Ok(Json(JobPage { jobs: shown.map(|job| JobLine::new(job, redact)).collect(), next: page.next }))
 }
 
 /// Shows one job in full, with its payload and errors.

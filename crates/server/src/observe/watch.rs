@@ -41,6 +41,8 @@ pub(crate) struct Watch {
 struct Watcher {
     /// The token that it was opened with; `None`: it needed none.
     token: Option<i64>,
+    /// Whether key and note of redacted kinds are hidden from it.
+    redact: bool,
     /// Empty: it watches the queues.
     jobs: Vec<i64>,
     changes: mpsc::Sender<Change>,
@@ -80,6 +82,7 @@ impl Watch {
         }
         watchers.push(Watcher {
             token,
+            redact: caller.needs_redaction(),
             jobs,
             changes,
             sent_jobs: HashMap::new(),
@@ -142,13 +145,17 @@ pub(crate) async fn run(watch: Arc<Watch>, pitwheel: Pitwheel, tokens: Arc<Token
 async fn read(watch: &Watch, pitwheel: &Pitwheel, jobs: HashSet<i64>, queues: bool) -> Result<(), Error> {
     let ids: Vec<i64> = jobs.iter().copied().collect();
     let lines = if ids.is_empty() { Vec::new() } else { pitwheel.jobs_by_id(&ids).await? };
-    let lines: HashMap<i64, JobLine> = lines.into_iter().map(|job| (job.id, JobLine::from(job))).collect();
+    // Each line as callers see it who may see all, and as those do who may not.
+    let [shown, hidden] = [false, true].map(|redact| {
+        let lines = lines.iter().cloned().map(|job| (job.id, JobLine::new(job, redact)));
+        lines.collect::<HashMap<i64, JobLine>>()
+    });
     let queues = if queues { pitwheel.queues().await? } else { Vec::new() };
     let queues: Vec<Queue> = queues.into_iter().map(Queue::from).collect();
     for watcher in watch.watchers().iter_mut() {
         // The jobs of a watcher that was added meanwhile were not read.
         if watcher.jobs.iter().all(|id| jobs.contains(id)) {
-            watcher.send_changes(&lines, &queues);
+            watcher.send_changes(if watcher.redact { &hidden } else { &shown }, &queues);
         }
     }
     Ok(())
