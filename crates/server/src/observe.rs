@@ -2,5 +2,6 @@
 
 pub(crate) mod health;
 pub(crate) mod metrics;
+mod queue_gauges;
 pub(crate) mod traces;
 pub(crate) mod watch;
