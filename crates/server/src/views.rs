@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::limits;
+use crate::schemas::{JobState, Role, Transport, WorkerState};
 
 /// A time in UTC (RFC 3339).
 pub fn time(time: SystemTime) -> String {
@@ -51,11 +52,13 @@ pub struct JobLine {
     /// The id.
     pub id: i64,
     /// The name that selects its handler.
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,62}$")]
     pub kind: String,
     /// The queue.
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,62}$")]
     pub queue: String,
     /// `waiting`, `running`, `done`, `dead` or `cancelled`.
-    #[schema(example = "waiting")]
+    #[schema(value_type = JobState, example = "waiting")]
     pub state: &'static str,
     /// -9 to 9, higher first.
     pub priority: i16,
@@ -66,12 +69,16 @@ pub struct JobLine {
     /// The key: at most one live job of a kind has it. Null: the job has none.
     pub key: Option<String>,
     /// When the job is due, or was due.
+    #[schema(format = DateTime)]
     pub run_at: String,
     /// When it was enqueued.
+    #[schema(format = DateTime)]
     pub enqueued_at: String,
     /// When the last attempt started; null: it was never claimed.
+    #[schema(format = DateTime)]
     pub claimed_at: Option<String>,
     /// When the job finished; null: it is live.
+    #[schema(format = DateTime)]
     pub finished_at: Option<String>,
     /// How far the job is, from 0 to 1; null: its handler reported nothing.
     pub progress: Option<f32>,
@@ -130,6 +137,7 @@ pub struct JobInFull {
     /// The time limit of one attempt, in milliseconds; null: none.
     pub timeout_ms: Option<i64>,
     /// When a cancel of the running job was requested; null: it was not.
+    #[schema(format = DateTime)]
     pub cancel_requested_at: Option<String>,
     /// The name of the worker that runs the job, or ran it last.
     pub worker: Option<String>,
@@ -174,8 +182,10 @@ impl JobInFull {
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct Queue {
     /// The name; `*` stands for all queues while all are paused.
+    #[schema(pattern = "^([*]|[A-Za-z0-9][A-Za-z0-9_.:/-]{0,62})$")]
     pub name: String,
     /// When the queue was paused, alone or with all queues; null: it is not paused.
+    #[schema(format = DateTime)]
     pub paused_at: Option<String>,
     /// Jobs that are due and not running.
     pub waiting: i64,
@@ -186,6 +196,7 @@ pub struct Queue {
     /// Whether there are more jobs than were counted.
     pub capped: bool,
     /// When the oldest of the counted jobs that wait became due; null: none waits.
+    #[schema(format = DateTime)]
     pub oldest_due_at: Option<String>,
 }
 
@@ -211,9 +222,10 @@ pub struct Worker {
     /// The name that the worker registered with.
     pub name: String,
     /// `alive`, `quiet`, `draining` or `dead`.
-    #[schema(example = "alive")]
+    #[schema(value_type = WorkerState, example = "alive")]
     pub state: &'static str,
     /// How it is connected: `direct` (to Postgres) or `grpc`.
+    #[schema(value_type = Transport)]
     pub transport: String,
     /// The queues that it takes jobs from.
     pub queues: Vec<String>,
@@ -224,10 +236,13 @@ pub struct Worker {
     /// How many jobs it runs now; the count stops at 1,000.
     pub running: i64,
     /// When it registered.
+    #[schema(format = DateTime)]
     pub started_at: String,
     /// When its lease expires, unless it is renewed.
+    #[schema(format = DateTime)]
     pub lease_until: String,
     /// When it ended or was declared dead; null: it is alive.
+    #[schema(format = DateTime)]
     pub dead_at: Option<String>,
 }
 
@@ -253,6 +268,7 @@ impl From<WorkerSummary> for Worker {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Kind {
     /// The name.
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,62}$")]
     pub name: String,
     /// Whether keys, notes, payloads, metadata, results and error messages are hidden from callers who may not change jobs.
     pub redacted: bool,
@@ -272,13 +288,15 @@ pub struct TokenLine {
     /// The name that people use for it.
     pub name: String,
     /// `viewer`, `operator`, `admin`, `worker` or `producer`.
-    #[schema(example = "worker")]
+    #[schema(value_type = Role, example = "worker")]
     pub role: &'static str,
     /// When it was created.
+    #[schema(format = DateTime)]
     pub created_at: String,
     /// Who created it, as in `actor` of the audit log.
     pub created_by: String,
     /// When it expires; null: it is valid until it is revoked.
+    #[schema(format = DateTime)]
     pub expires_at: Option<String>,
 }
 
@@ -300,6 +318,7 @@ pub struct AuditLine {
     /// The id.
     pub id: i64,
     /// When the change was made.
+    #[schema(format = DateTime)]
     pub at: String,
     /// Who made it: `token` and the token's name, `loopback`, or a name that the CLI or a program gave.
     pub actor: String,

@@ -36,7 +36,7 @@ pub(crate) struct EventQuery {
 /// `queue` event for each queue at once and another whenever it changes. A new stream starts with the current state, so
 /// reopening a stream misses nothing.
 #[utoipa::path(get, path = "/events", tag = "events", params(EventQuery),
-    responses((status = 200, content_type = "text/event-stream", body = String), ErrorResponses))]
+    responses((status = 200, description = "The events", content_type = "text/event-stream", body = String), ErrorResponses))]
 pub(crate) async fn watch_events(
     State(watch): State<Arc<Watch>>,
     caller: Caller,
