@@ -79,7 +79,7 @@ pub(crate) async fn authenticate(
     next: Next,
 ) -> Response {
     let path = request.uri().path();
-    if GRPC_PREFIXES.iter().any(|prefix| path.starts_with(prefix)) && request.version() != Version::HTTP_2 {
+    if is_grpc_path(path) && request.version() != Version::HTTP_2 {
         let detail = "gRPC needs HTTP/2: see /api/openapi.json for calls over HTTP/1.1";
         return Problem::refused(StatusCode::HTTP_VERSION_NOT_SUPPORTED, detail).into_response();
     }
@@ -106,14 +106,19 @@ pub(crate) async fn authenticate(
 
 /// The answer to a request that is refused, in the form that its protocol needs.
 pub(crate) fn refusal(request: &Request, problem: Problem) -> Response {
-    if is_grpc(request) {
+    if is_grpc_path(request.uri().path()) {
         return Status::from(problem).into_http::<axum::body::Body>().into_response();
     }
     problem.into_response()
 }
 
-/// Whether the caller expects an answer of gRPC. This decides the form of an answer and nothing else: a caller can send
-/// any content type to any path.
+/// Whether a path belongs to a gRPC service.
+pub(crate) fn is_grpc_path(path: &str) -> bool {
+    GRPC_PREFIXES.iter().any(|prefix| path.starts_with(prefix))
+}
+
+/// Whether the caller of an unknown path expects an answer of gRPC. Nothing else may depend on the content type: a caller
+/// can send any of them to any path.
 pub(crate) fn is_grpc(request: &Request) -> bool {
     let content_type = request.headers().get(CONTENT_TYPE);
     request.version() == Version::HTTP_2

@@ -15,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::auth::caller::Caller;
-use crate::auth::middleware::{is_grpc, refusal};
+use crate::auth::middleware::{is_grpc_path, refusal};
 use crate::limits::MESSAGE_BYTES_MAX;
 use crate::listen::entries;
 use crate::problem::Problem;
@@ -157,7 +157,7 @@ pub(crate) async fn read_body(State(bodies): State<Arc<Bodies>>, request: Reques
         return next.run(request).await;
     }
     let token = request.extensions().get::<Caller>().and_then(Caller::token);
-    let kind = (declared(request.headers()), is_grpc(&request));
+    let kind = (declared(request.headers()), is_grpc_path(path));
     let (parts, body) = request.into_parts();
     let read = async {
         if is_health {
