@@ -5,13 +5,14 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use pitwheel::engine::limits::ENQUEUE_MAX;
 use pitwheel::{Change, Changed, Filter, NewJob, Pitwheel};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::auth::caller::{Caller, Permission};
-use crate::http::extract::{Body, Path, Query};
+use crate::http::extract::{Body, Path, Query, limited};
 use crate::http::responses::{BodyErrorResponses, ErrorResponses};
 use crate::limits;
 use crate::observe::traces;
@@ -189,6 +190,8 @@ impl JobToEnqueue {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EnqueueRequest {
+    #[serde(deserialize_with = "limited::<_, _, ENQUEUE_MAX>")]
+    #[schema(min_items = 1, max_items = 500)]
     jobs: Vec<JobToEnqueue>,
 }
 
