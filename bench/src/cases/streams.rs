@@ -60,6 +60,7 @@ async fn idle_worker(mut client: WorkerServiceClient<Channel>, delay: Duration) 
         queues: vec!["default".to_owned()],
         kinds: vec![kind(false).to_owned()],
         slots: 10,
+        ..v1::StreamJobsRequest::default()
     };
     let mut messages = client.stream_jobs(request).await?.into_inner();
     let Some(Event::Welcome(welcome)) = messages.message().await?.and_then(|message| message.event) else {

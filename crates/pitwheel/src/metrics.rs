@@ -30,8 +30,9 @@ const RETRIES: &str = "pitwheel_job_retries_total";
 const WAIT: &str = "pitwheel_job_wait_seconds";
 const WAKEUPS: &str = "pitwheel_notify_wakeups_total";
 
-/// Pairs of queue and kind with series of their own; the rest share the label `other`. Whoever may enqueue can invent names.
-const SERIES_MAX: usize = 2000;
+/// Pairs of queue and kind with series of their own; the rest share the label `other`. Whoever may enqueue can invent names,
+/// and a pair whose jobs end in every way has 150 lines in Prometheus' format.
+const SERIES_MAX: usize = 200;
 
 static ON: AtomicBool = AtomicBool::new(false);
 

@@ -6,4 +6,5 @@
 pub(crate) mod caller;
 pub(crate) mod middleware;
 pub(crate) mod origin;
+pub(crate) mod permissions;
 pub(crate) mod tokens;

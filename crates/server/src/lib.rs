@@ -17,6 +17,7 @@ mod observe;
 mod options;
 mod problem;
 mod readiness;
+mod schemas;
 mod serve;
 pub mod views;
 

@@ -5,8 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use pitwheel::Error;
 use pitwheel::engine::limits::{ENQUEUE_MAX, FOLLOWERS_MAX, SETTLE_MAX, SPAN_MAX};
 
-/// The largest request. The largest batch of jobs with the largest payloads does not fit: it is refused before it is read.
-pub(crate) const MESSAGE_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// The largest request: the default limit of gRPC libraries and proxies. Sixteen jobs with the largest payloads fit. The
+/// clients cut their batches at half of it.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Streams of one node. Each costs memory, and its heartbeats cost database time.
 pub(crate) const STREAMS_MAX: usize = 10_000;
 /// Streams of one node that are opened with the same token.
@@ -93,6 +94,14 @@ pub(crate) fn report(what: &str, len: usize) -> Result<(), Error> {
 pub(crate) fn followers(len: usize) -> Result<(), Error> {
     if len > FOLLOWERS_MAX {
         return invalid(format!("{len} jobs follow from one: send at most {FOLLOWERS_MAX}"));
+    }
+    Ok(())
+}
+
+/// Checks that the followers of all results of a report are not too many.
+pub(crate) fn all_followers(len: usize, max: usize) -> Result<(), Error> {
+    if len > max {
+        return invalid(format!("the request has {len} followers: send at most {max} at a time"));
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! What a node shows of itself: metrics, traces, and events for watchers.
 
+pub(crate) mod health;
 pub(crate) mod metrics;
+mod queue_gauges;
 pub(crate) mod traces;
 pub(crate) mod watch;

@@ -62,6 +62,16 @@ impl Problem {
         Problem::of_code("busy", detail)
     }
 
+    /// The request has too many bytes: code `invalid`, HTTP status 413.
+    pub(crate) fn too_large(detail: impl Into<String>) -> Problem {
+        Problem::refused(StatusCode::PAYLOAD_TOO_LARGE, detail)
+    }
+
+    /// The request did not arrive in time: code `invalid`, HTTP status 408.
+    pub(crate) fn too_slow(detail: impl Into<String>) -> Problem {
+        Problem::new("invalid", (StatusCode::REQUEST_TIMEOUT, Code::DeadlineExceeded), detail.into())
+    }
+
     /// The HTTP framework refused the request with this status: code `invalid`.
     pub(crate) fn refused(http: StatusCode, detail: impl Into<String>) -> Problem {
         Problem::new("invalid", (http, Code::InvalidArgument), detail.into())

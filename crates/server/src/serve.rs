@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use pitwheel::Pitwheel;
 use pitwheel_proto::v1;
 use pitwheel_proto::v1::job_service_server::JobServiceServer;
@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tonic::server::NamedService;
 use tonic::service::Routes;
 use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
 use utoipa_axum::router::OpenApiRouter;
@@ -26,8 +27,10 @@ use crate::grpc::job_service::Jobs;
 use crate::grpc::worker_service::Workers;
 use crate::http::router::{Api, not_found, router};
 use crate::limits;
-use crate::listen::connections::incoming;
+use crate::listen::bodies::{Bodies, read_body};
+use crate::listen::connections::{incoming, mark_served};
 use crate::listen::tls::Tls;
+use crate::observe::health;
 use crate::observe::metrics::{self, Metrics};
 use crate::observe::traces;
 use crate::observe::watch::{self, Watch};
@@ -144,7 +147,7 @@ impl Server {
         let node = Node::start(&pitwheel, &options, authentication.tokens.clone())?;
         let watch = Arc::new(Watch::default());
         let background = Background::default();
-        background.spawn(watch::run(watch.clone(), pitwheel.clone()));
+        background.spawn(watch::run(watch.clone(), pitwheel.clone(), authentication.tokens.clone()));
         background.spawn(metrics::run_upkeep());
         let api = Api {
             metrics: Arc::new(Metrics::new(pitwheel.clone(), node.pool.clone())),
@@ -154,9 +157,14 @@ impl Server {
             document: Arc::new(document),
             pitwheel,
         };
-        let grpc = grpc(&api).await.add_service(reflection).into_axum_router();
+        let grpc = grpc(&api).add_service(reflection).into_axum_router();
         let routes = grpc.reset_fallback().merge(http.with_state(api)).fallback(not_found);
-        let routes = routes.layer(from_fn_with_state(authentication, authenticate));
+        let bodies = Arc::new(Bodies::default());
+        // The layer that is added last runs first.
+        let routes = routes
+            .layer(from_fn_with_state(bodies, read_body))
+            .layer(from_fn_with_state(authentication, authenticate))
+            .layer(from_fn(mark_served));
         let stopping = Notify::new();
         let shutdown = async {
             readiness.set_accepting();
@@ -208,13 +216,11 @@ async fn authentication(
 }
 
 /// The gRPC services, with health checks.
-async fn grpc(api: &Api) -> Routes {
-    let (health, health_service) = tonic_health::server::health_reporter();
-    health.set_serving::<WorkerServiceServer<Workers>>().await;
-    health.set_serving::<JobServiceServer<Jobs>>().await;
+fn grpc(api: &Api) -> Routes {
+    let services = [WorkerServiceServer::<Workers>::NAME, JobServiceServer::<Jobs>::NAME];
     let workers = WorkerServiceServer::new(Workers::new(api.node.clone()));
     let jobs = JobServiceServer::new(Jobs::new(api.pitwheel.clone()));
-    Routes::new(health_service)
+    Routes::new(health::service(&services))
         .add_service(workers.max_decoding_message_size(limits::MESSAGE_BYTES_MAX))
         .add_service(jobs.max_decoding_message_size(limits::MESSAGE_BYTES_MAX))
 }

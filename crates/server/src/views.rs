@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::limits;
+use crate::schemas::{JobState, Role, Transport, WorkerState};
 
 /// A time in UTC (RFC 3339).
 pub fn time(time: SystemTime) -> String {
@@ -37,17 +38,27 @@ pub fn errors_in_utc(mut errors: Value) -> Value {
     errors
 }
 
+/// The errors of a job without their messages, which may quote what the job was about.
+pub(crate) fn without_messages(mut errors: Value) -> Value {
+    for message in errors.as_array_mut().into_iter().flatten().filter_map(|error| error.get_mut("message")) {
+        *message = Value::Null;
+    }
+    errors
+}
+
 /// A job in a list.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct JobLine {
     /// The id.
     pub id: i64,
     /// The name that selects its handler.
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,62}$")]
     pub kind: String,
     /// The queue.
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,62}$")]
     pub queue: String,
     /// `waiting`, `running`, `done`, `dead` or `cancelled`.
-    #[schema(example = "waiting")]
+    #[schema(value_type = JobState, example = "waiting")]
     pub state: &'static str,
     /// -9 to 9, higher first.
     pub priority: i16,
@@ -58,21 +69,37 @@ pub struct JobLine {
     /// The key: at most one live job of a kind has it. Null: the job has none.
     pub key: Option<String>,
     /// When the job is due, or was due.
+    #[schema(format = DateTime)]
     pub run_at: String,
     /// When it was enqueued.
+    #[schema(format = DateTime)]
     pub enqueued_at: String,
     /// When the last attempt started; null: it was never claimed.
+    #[schema(format = DateTime)]
     pub claimed_at: Option<String>,
     /// When the job finished; null: it is live.
+    #[schema(format = DateTime)]
     pub finished_at: Option<String>,
     /// How far the job is, from 0 to 1; null: its handler reported nothing.
     pub progress: Option<f32>,
     /// The note that its handler reported with the progress.
     pub note: Option<String>,
+    /// Whether key and note, and in full also payload, metadata, result and error messages, are hidden from the caller.
+    /// They are null then.
+    pub redacted: bool,
 }
 
 impl From<JobSummary> for JobLine {
     fn from(job: JobSummary) -> JobLine {
+        JobLine::new(job, false)
+    }
+}
+
+impl JobLine {
+    /// `redact` hides key and note if the kind is redacted.
+    pub(crate) fn new(job: JobSummary, redact: bool) -> JobLine {
+        let redacted = job.redacted && redact;
+        let shown = |text: Option<String>| text.filter(|_| !redacted);
         JobLine {
             id: job.id,
             kind: job.kind,
@@ -81,18 +108,17 @@ impl From<JobSummary> for JobLine {
             priority: job.priority,
             attempt: job.attempt,
             max_attempts: job.max_attempts,
-            key: job.key,
+            key: shown(job.key),
             run_at: time(job.run_at),
             enqueued_at: time(job.enqueued_at),
             claimed_at: job.claimed_at.map(time),
             finished_at: job.finished_at.map(time),
             progress: job.progress,
-            note: job.note,
+            note: shown(job.note),
+            redacted,
         }
     }
-}
 
-impl JobLine {
     pub(crate) fn is_finished(&self) -> bool {
         ![State::Waiting.as_str(), State::Running.as_str()].contains(&self.state)
     }
@@ -111,11 +137,10 @@ pub struct JobInFull {
     /// The time limit of one attempt, in milliseconds; null: none.
     pub timeout_ms: Option<i64>,
     /// When a cancel of the running job was requested; null: it was not.
+    #[schema(format = DateTime)]
     pub cancel_requested_at: Option<String>,
     /// The name of the worker that runs the job, or ran it last.
     pub worker: Option<String>,
-    /// Whether payload, metadata and result are hidden from the caller. They are null then.
-    pub redacted: bool,
     /// The payload, byte for byte as it was enqueued.
     #[schema(value_type = Option<Value>)]
     pub payload: Option<Box<RawValue>>,
@@ -125,31 +150,30 @@ pub struct JobInFull {
     /// The result that its handler returned; null: none.
     #[schema(value_type = Option<Value>)]
     pub result: Option<Box<RawValue>>,
-    /// The failed attempts, oldest first, each with `attempt`, `cause`, `message`, `worker` and `at`.
+    /// The failed attempts, oldest first, each with `attempt`, `cause`, `message` (null if redacted), `worker` and `at`.
     #[schema(value_type = Vec<Value>)]
     pub errors: Value,
 }
 
 impl JobInFull {
-    /// `redact` hides payload, metadata and result if the kind is redacted.
+    /// `redact` hides key, note, payload, metadata, result and error messages if the kind is redacted.
     pub fn new(job: JobDetail, redact: bool) -> JobInFull {
-        let redacted = job.redacted && redact;
+        let redacted = job.summary.redacted && redact;
         // Postgres checked that it is JSON when it was stored.
         let raw = |json: Option<String>| {
             json.filter(|_| !redacted).and_then(|json| RawValue::from_string(json).ok())
         };
         JobInFull {
-            summary: job.summary.into(),
+            summary: JobLine::new(job.summary, redact),
             fence: job.fence,
             crashes: job.crashes,
             timeout_ms: job.timeout_ms,
             cancel_requested_at: job.cancel_requested_at.map(time),
             worker: job.worker,
-            redacted,
             payload: raw(Some(job.payload)),
             metadata: raw(job.metadata),
             result: raw(job.result),
-            errors: errors_in_utc(job.errors),
+            errors: errors_in_utc(if redacted { without_messages(job.errors) } else { job.errors }),
         }
     }
 }
@@ -158,8 +182,10 @@ impl JobInFull {
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct Queue {
     /// The name; `*` stands for all queues while all are paused.
+    #[schema(pattern = "^([*]|[A-Za-z0-9][A-Za-z0-9_.:/-]{0,62})$")]
     pub name: String,
     /// When the queue was paused, alone or with all queues; null: it is not paused.
+    #[schema(format = DateTime)]
     pub paused_at: Option<String>,
     /// Jobs that are due and not running.
     pub waiting: i64,
@@ -170,6 +196,7 @@ pub struct Queue {
     /// Whether there are more jobs than were counted.
     pub capped: bool,
     /// When the oldest of the counted jobs that wait became due; null: none waits.
+    #[schema(format = DateTime)]
     pub oldest_due_at: Option<String>,
 }
 
@@ -195,9 +222,10 @@ pub struct Worker {
     /// The name that the worker registered with.
     pub name: String,
     /// `alive`, `quiet`, `draining` or `dead`.
-    #[schema(example = "alive")]
+    #[schema(value_type = WorkerState, example = "alive")]
     pub state: &'static str,
     /// How it is connected: `direct` (to Postgres) or `grpc`.
+    #[schema(value_type = Transport)]
     pub transport: String,
     /// The queues that it takes jobs from.
     pub queues: Vec<String>,
@@ -208,10 +236,13 @@ pub struct Worker {
     /// How many jobs it runs now; the count stops at 1,000.
     pub running: i64,
     /// When it registered.
+    #[schema(format = DateTime)]
     pub started_at: String,
     /// When its lease expires, unless it is renewed.
+    #[schema(format = DateTime)]
     pub lease_until: String,
     /// When it ended or was declared dead; null: it is alive.
+    #[schema(format = DateTime)]
     pub dead_at: Option<String>,
 }
 
@@ -237,8 +268,9 @@ impl From<WorkerSummary> for Worker {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Kind {
     /// The name.
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,62}$")]
     pub name: String,
-    /// Whether payloads, metadata and results are hidden from callers who may not change jobs.
+    /// Whether keys, notes, payloads, metadata, results and error messages are hidden from callers who may not change jobs.
     pub redacted: bool,
     /// How many workers that are alive run it.
     pub workers: i64,
@@ -256,13 +288,15 @@ pub struct TokenLine {
     /// The name that people use for it.
     pub name: String,
     /// `viewer`, `operator`, `admin`, `worker` or `producer`.
-    #[schema(example = "worker")]
+    #[schema(value_type = Role, example = "worker")]
     pub role: &'static str,
     /// When it was created.
+    #[schema(format = DateTime)]
     pub created_at: String,
     /// Who created it, as in `actor` of the audit log.
     pub created_by: String,
     /// When it expires; null: it is valid until it is revoked.
+    #[schema(format = DateTime)]
     pub expires_at: Option<String>,
 }
 
@@ -284,6 +318,7 @@ pub struct AuditLine {
     /// The id.
     pub id: i64,
     /// When the change was made.
+    #[schema(format = DateTime)]
     pub at: String,
     /// Who made it: `token` and the token's name, `loopback`, or a name that the CLI or a program gave.
     pub actor: String,

@@ -68,7 +68,8 @@ found as (
     table live union all table running union all table finished union all table unhappy
 )
 select found.id, found.kind, found.queue, found.state, found.priority, found.attempt, found.max_attempts, found.key,
-    found.run_at, found.enqueued_at, found.claimed_at, found.finished_at, found.progress, found.note, scanned.floor
+    found.run_at, found.enqueued_at, found.claimed_at, found.finished_at, found.progress, found.note,
+    exists (select from pitwheel.kind where kind.name = found.kind and kind.redacted) as redacted, scanned.floor
 from scanned
 left join found on (scanned.floor is null or found.id >= scanned.floor)
     and ($2::text is null or found.queue = $2)

@@ -8,7 +8,7 @@ with recursive name(queue) as (
     where name.queue is not null
 ),
 known as (
-    select name.queue from name where name.queue is not null
+    (select name.queue from name where name.queue is not null limit 1000) -- producers can invent any number of names
     union
     select queue.name from pitwheel.queue where queue.name <> '*' or queue.paused_at is not null
 )

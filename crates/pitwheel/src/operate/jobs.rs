@@ -97,6 +97,8 @@ pub struct JobSummary {
     pub progress: Option<f32>,
     /// The note that its handler reported with the progress.
     pub note: Option<String>,
+    /// Whether its kind is redacted: key, note, payload, metadata, result and error messages are hidden from viewers.
+    pub redacted: bool,
 }
 
 /// Everything about one job.
@@ -122,8 +124,6 @@ pub struct JobDetail {
     pub result: Option<String>,
     /// Its failed attempts, oldest first: attempt, cause, message, worker, at.
     pub errors: Value,
-    /// Whether its kind is redacted: payload, metadata and result are hidden from viewers.
-    pub redacted: bool,
 }
 
 pub(crate) async fn jobs(client: &impl Sql, filter: &Filter) -> Result<JobPage, Error> {
@@ -171,7 +171,6 @@ pub(crate) async fn job(client: &impl Sql, id: i64) -> Result<JobDetail, Error> 
         metadata: row.get("metadata"),
         result: row.get("result"),
         errors: row.get("errors"),
-        redacted: row.get("redacted"),
     })
 }
 
@@ -191,5 +190,6 @@ fn summary(row: &Row) -> Result<JobSummary, Error> {
         finished_at: row.get("finished_at"),
         progress: row.get("progress"),
         note: row.get("note"),
+        redacted: row.get("redacted"),
     })
 }

@@ -104,8 +104,26 @@ fn run<V: Into<Verdict>, E: Display>(
 }
 
 fn mismatch(error: &serde_json::Error) -> Running {
-    let message = format!("the payload does not fit the handler's type: {error}");
+    let message = format!("the payload does not fit the handler's type: {}", without_values(error));
     Box::pin(std::future::ready(failed(Cause::Payload, message)))
+}
+
+/// What an error says about the handler's type and about the place in the payload, without values of the payload: error
+/// messages are shown to people who may not see payloads.
+fn without_values(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    // The name of the field is that of the type.
+    if text.starts_with("missing field `") {
+        return text;
+    }
+    let quotes =
+        ["invalid type: ", "invalid value: ", "invalid length ", "unknown variant `", "unknown field `"];
+    let expected =
+        text.rsplit_once(", expected ").filter(|_| quotes.iter().any(|quote| text.starts_with(quote)));
+    match expected {
+        Some((_, expected)) => format!("expected {expected}"),
+        None => format!("the problem is at line {} column {}", error.line(), error.column()),
+    }
 }
 
 fn failed(cause: Cause, message: String) -> Outcome {
@@ -115,4 +133,40 @@ fn failed(cause: Cause, message: String) -> Outcome {
 fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("a panic without a message").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only its deserialization is tested")]
+    struct Payment {
+        amount: u32,
+        currency: Currency,
+    }
+
+    #[derive(Debug, Deserialize)]
+    enum Currency {
+        Eur,
+        Usd,
+    }
+
+    #[test]
+    fn an_error_about_a_payload_does_not_quote_it() {
+        for (payload, shown) in [
+            (r#"{"amount":"card 4111, expected 4111"}"#, "expected u32 at line 1 column 36"),
+            (r#"{"amount":-4111}"#, "expected u32 at line 1 column 15"),
+            (r#"{"amount":1,"currency":"4111"}"#, "expected `Eur` or `Usd` at line 1 column 29"),
+            (r#"{"4111":1}"#, "expected `amount` or `currency` at line 1 column 7"),
+            (r#"{"amount":1}"#, "missing field `currency` at line 1 column 12"),
+            (r#"{"amount":1,"amount":4111}"#, "the problem is at line 1 column 20"),
+        ] {
+            let error = serde_json::from_str::<Payment>(payload).expect_err("it does not fit");
+            assert_eq!(without_values(&error), shown, "{error}");
+        }
+    }
 }

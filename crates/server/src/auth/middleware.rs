@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::HeaderMap;
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode, Version};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tonic::Status;
 
 use crate::auth::caller::Caller;
-use crate::auth::origin::is_cross_site;
+use crate::auth::origin::{is_cross_site, is_proxied};
+use crate::auth::permissions::needed;
 use crate::auth::tokens::Tokens;
 use crate::problem::Problem;
 
@@ -18,6 +19,8 @@ use crate::problem::Problem;
 const PUBLIC_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 /// The same for gRPC health checks.
 const PUBLIC_GRPC_PREFIX: &str = "/grpc.health.";
+/// The paths of the gRPC services begin with these.
+const GRPC_PREFIXES: [&str; 3] = ["/pitwheel.v1.", "/grpc.reflection.", PUBLIC_GRPC_PREFIX];
 
 /// How requests are authenticated.
 pub(crate) struct Authentication {
@@ -27,14 +30,20 @@ pub(crate) struct Authentication {
 }
 
 impl Authentication {
-    /// The caller of a request without a token.
+    /// The caller of a request without a token: a program on this machine. The protocol does not matter: a page can send
+    /// every content type, and on a connection with TLS it can use HTTP/2.
     fn without_token(&self, request: &Request) -> Result<Caller, Problem> {
         if self.required {
             return Err(Problem::unauthenticated(
                 "this server needs a token: send `authorization: Bearer TOKEN`",
             ));
         }
-        if !is_grpc(request.headers()) && is_cross_site(request) {
+        if is_proxied(request.headers()) {
+            return Err(Problem::unauthenticated(
+                "a call through a proxy needs a token: send `authorization: Bearer TOKEN`",
+            ));
+        }
+        if is_cross_site(request) {
             return Err(Problem::forbidden("a page of another site cannot call this server without a token"));
         }
         Ok(Caller::loopback())
@@ -70,6 +79,10 @@ pub(crate) async fn authenticate(
     next: Next,
 ) -> Response {
     let path = request.uri().path();
+    if is_grpc_path(path) && request.version() != Version::HTTP_2 {
+        let detail = "gRPC needs HTTP/2: see /api/openapi.json for calls over HTTP/1.1";
+        return Problem::refused(StatusCode::HTTP_VERSION_NOT_SUPPORTED, detail).into_response();
+    }
     if PUBLIC_PATHS.contains(&path) || path.starts_with(PUBLIC_GRPC_PREFIX) {
         return next.run(request).await;
     }
@@ -78,19 +91,36 @@ pub(crate) async fn authenticate(
         Bearer::Malformed => Err(unknown_token()),
         Bearer::Missing => authentication.without_token(&request),
     };
-    match caller {
+    let permitted = caller.and_then(|caller| match needed(request.method(), request.uri().path()) {
+        Some(permission) => caller.check(permission).map(|()| caller),
+        None => Ok(caller),
+    });
+    match permitted {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
             next.run(request).await
         }
-        Err(problem) if is_grpc(request.headers()) => {
-            Status::from(problem).into_http::<axum::body::Body>().into_response()
-        }
-        Err(problem) => problem.into_response(),
+        Err(problem) => refusal(&request, problem),
     }
 }
 
-/// Whether a request is a gRPC call.
-pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
-    headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+/// The answer to a request that is refused, in the form that its protocol needs.
+pub(crate) fn refusal(request: &Request, problem: Problem) -> Response {
+    if is_grpc_path(request.uri().path()) {
+        return Status::from(problem).into_http::<axum::body::Body>().into_response();
+    }
+    problem.into_response()
+}
+
+/// Whether a path belongs to a gRPC service.
+pub(crate) fn is_grpc_path(path: &str) -> bool {
+    GRPC_PREFIXES.iter().any(|prefix| path.starts_with(prefix))
+}
+
+/// Whether the caller of an unknown path expects an answer of gRPC. Nothing else may depend on the content type: a caller
+/// can send any of them to any path.
+pub(crate) fn is_grpc(request: &Request) -> bool {
+    let content_type = request.headers().get(CONTENT_TYPE);
+    request.version() == Version::HTTP_2
+        && content_type.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }

@@ -1,16 +1,37 @@
-//! Requests that a browser on this machine sends for a page of another site.
+//! Requests that reach a loopback address although no program on this machine sent them: a browser sent them for a page
+//! of another site, or a proxy passed them on.
 
 use std::net::IpAddr;
 
 use axum::extract::Request;
+use axum::http::HeaderMap;
 use axum::http::header::{HOST, ORIGIN};
+
+/// Headers that proxies add, beside all that begin with [`PROXY_PREFIX`].
+const PROXY_HEADERS: [&str; 7] = [
+    "forwarded",
+    "via",
+    "x-real-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "cf-connecting-ip",
+    "true-client-ip",
+];
+const PROXY_PREFIX: &str = "x-forwarded";
+
+/// Whether a proxy passed this request on. Its sender may be on another machine.
+pub(crate) fn is_proxied(headers: &HeaderMap) -> bool {
+    let added = |name: &str| PROXY_HEADERS.contains(&name) || name.starts_with(PROXY_PREFIX);
+    headers.keys().any(|name| added(name.as_str()))
+}
 
 /// Whether a browser sent this request for a page of another site, or for a page that reaches this machine by a host name
 /// of another owner (DNS rebinding).
 pub(crate) fn is_cross_site(request: &Request) -> bool {
     let text = |name: &str| request.headers().get(name).map(|value| value.to_str().unwrap_or("?"));
-    let host = request.uri().authority().map(|authority| authority.as_str()).or(text(HOST.as_str()));
-    let other_host = host.is_some_and(|host| !is_local(host));
+    let authority = request.uri().authority().map(|authority| authority.as_str());
+    let host = authority.or(text(HOST.as_str()));
+    let other_host = authority.into_iter().chain(text(HOST.as_str())).any(|host| !is_local(host));
     let other_site = text("sec-fetch-site").is_some_and(|site| !["same-origin", "none"].contains(&site));
     let other_origin = text(ORIGIN.as_str())
         .is_some_and(|origin| origin.split_once("://").map(|(_, authority)| authority) != host);

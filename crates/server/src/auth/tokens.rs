@@ -12,6 +12,8 @@ use crate::auth::caller::Caller;
 
 /// How old the tokens in memory may be: a revoked token may still be accepted for this long.
 const AGE_MAX: Duration = Duration::from_secs(2);
+/// The same where streams are ended: with the time between two looks, a stream ends within two seconds.
+const STREAM_AGE_MAX: Duration = Duration::from_secs(1);
 /// An unknown token may be a new one. The tokens are read again for it, at most this often, and the caller waits this
 /// long, so that guessing is slow and causes few database reads.
 const UNKNOWN_DELAY: Duration = Duration::from_millis(200);
@@ -55,7 +57,7 @@ impl Tokens {
 
     /// Those of these token ids that are no longer valid.
     pub(crate) async fn revoked(&self, ids: &[i64]) -> Result<Vec<i64>, Error> {
-        self.refresh(AGE_MAX).await?;
+        self.refresh(STREAM_AGE_MAX).await?;
         let by_hash = self.by_hash();
         let is_revoked = |id: &&i64| !by_hash.values().any(|token| token.id == **id);
         Ok(ids.iter().filter(is_revoked).copied().collect())

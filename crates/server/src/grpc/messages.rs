@@ -7,6 +7,7 @@ use pitwheel::{Claim, Error, JobDetail, NewJob, State, TraceContext};
 use pitwheel_proto::v1;
 
 use crate::limits;
+use crate::views::without_messages;
 
 pub(crate) fn duration(span: Duration) -> prost_types::Duration {
     prost_types::Duration {
@@ -83,10 +84,11 @@ pub(crate) fn new_job(job: v1::NewJob) -> Result<NewJob, Error> {
     Ok(new)
 }
 
-/// One job in full. `redact` hides payload, metadata and result of a redacted kind.
+/// One job in full. `redact` hides key, note, payload, metadata, result and error messages of a redacted kind.
 pub(crate) fn job(detail: JobDetail, redact: bool) -> v1::Job {
-    let redacted = detail.redacted && redact;
+    let redacted = detail.summary.redacted && redact;
     let shown = |json: Option<String>| json.filter(|_| !redacted);
+    let errors = if redacted { without_messages(detail.errors) } else { detail.errors };
     let summary = detail.summary;
     let state = match summary.state {
         State::Waiting => v1::JobState::Waiting,
@@ -108,12 +110,12 @@ pub(crate) fn job(detail: JobDetail, redact: bool) -> v1::Job {
         enqueued_at: Some(summary.enqueued_at.into()),
         claimed_at: summary.claimed_at.map(Into::into),
         finished_at: summary.finished_at.map(Into::into),
-        key: summary.key,
+        key: shown(summary.key),
         payload: shown(Some(detail.payload)).unwrap_or_default(),
         metadata: shown(detail.metadata),
         progress: summary.progress,
-        note: summary.note,
-        errors: detail.errors.to_string(),
+        note: shown(summary.note),
+        errors: errors.to_string(),
         result: shown(detail.result),
         redacted,
     }

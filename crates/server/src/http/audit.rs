@@ -20,6 +20,7 @@ pub(crate) struct AuditQuery {
     /// Only ids below this one: `next` of the previous page.
     before: Option<i64>,
     /// Lines of a page: 1 to 1,000, default 50.
+    #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
 }
 
@@ -33,7 +34,7 @@ pub(crate) struct AuditPage {
 
 /// Lists who changed what, newest first. Lines are kept for one year.
 #[utoipa::path(get, path = "/audit", tag = "admin", params(AuditQuery),
-    responses((status = 200, body = AuditPage), ErrorResponses))]
+    responses((status = 200, description = "One page of the audit log", body = AuditPage), ErrorResponses))]
 pub(crate) async fn list_audit(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,

@@ -36,7 +36,7 @@ pub(crate) struct EventQuery {
 /// `queue` event for each queue at once and another whenever it changes. A new stream starts with the current state, so
 /// reopening a stream misses nothing.
 #[utoipa::path(get, path = "/events", tag = "events", params(EventQuery),
-    responses((status = 200, content_type = "text/event-stream", body = String), ErrorResponses))]
+    responses((status = 200, description = "The events", content_type = "text/event-stream", body = String), ErrorResponses))]
 pub(crate) async fn watch_events(
     State(watch): State<Arc<Watch>>,
     caller: Caller,
@@ -44,8 +44,7 @@ pub(crate) async fn watch_events(
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {
     let ids = query.jobs.as_deref().map(ids).transpose()?.unwrap_or_default();
     caller.check(if ids.is_empty() { Permission::View } else { Permission::ViewJob })?;
-    let too_many = || Problem::busy("this node has too many event streams: use another node or retry later");
-    let changes = watch.open(ids).ok_or_else(too_many)?;
+    let changes = watch.open(&caller, ids)?;
     let events = unfold(Some(changes), async |changes| {
         let mut changes = changes?;
         let next = changes.recv().await?;

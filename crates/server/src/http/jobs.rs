@@ -5,17 +5,19 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use pitwheel::engine::limits::ENQUEUE_MAX;
 use pitwheel::{Change, Changed, Filter, NewJob, Pitwheel};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::auth::caller::{Caller, Permission};
-use crate::http::extract::{Body, Path, Query};
-use crate::http::responses::ErrorResponses;
+use crate::http::extract::{Body, Path, Query, limited};
+use crate::http::responses::{BodyErrorResponses, ErrorResponses};
 use crate::limits;
 use crate::observe::traces;
 use crate::problem::Problem;
+use crate::schemas::{JobState, Outcome};
 use crate::views::{JobInFull, JobLine, parse_time};
 
 /// Which jobs, and which page of them.
@@ -24,16 +26,24 @@ use crate::views::{JobInFull, JobLine, parse_time};
 #[serde(deny_unknown_fields)]
 pub(crate) struct JobFilter {
     /// Only jobs of this queue.
+    #[param(pattern = "^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,62}$")]
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,62}$")]
     queue: Option<String>,
     /// Only jobs of this kind.
+    #[param(pattern = "^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,62}$")]
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,62}$")]
     kind: Option<String>,
     /// Only jobs in this state: `waiting`, `running`, `done`, `dead` or `cancelled`.
+    #[param(value_type = Option<JobState>)]
+    #[schema(value_type = Option<JobState>)]
     state: Option<String>,
     /// Only jobs with this key.
     key: Option<String>,
     /// Only ids below this one: `next` of the previous page.
     before: Option<i64>,
     /// Jobs of a page: 1 to 1,000, default 50.
+    #[param(minimum = 1, maximum = 1000)]
+    #[schema(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
 }
 
@@ -62,18 +72,18 @@ pub(crate) struct JobPage {
 }
 
 /// Lists jobs, live and finished, newest first, without their payloads.
-#[utoipa::path(get, path = "/jobs", tag = "jobs", params(JobFilter), responses((status = 200, body = JobPage), ErrorResponses))]
+#[utoipa::path(get, path = "/jobs", tag = "jobs", params(JobFilter), responses((status = 200, description = "One page of jobs", body = JobPage), ErrorResponses))]
 pub(crate) async fn list_jobs(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,
     Query(filter): Query<JobFilter>,
 ) -> Result<Json<JobPage>, Problem> {
     caller.check(Permission::View)?;
-    page(&pitwheel, &filter.into_filter(false)?).await
+    page(&pitwheel, &caller, &filter.into_filter(false)?).await
 }
 
 /// Lists finished jobs, newest first, without their payloads.
-#[utoipa::path(get, path = "/history", tag = "jobs", params(JobFilter), responses((status = 200, body = JobPage), ErrorResponses))]
+#[utoipa::path(get, path = "/history", tag = "jobs", params(JobFilter), responses((status = 200, description = "One page of jobs", body = JobPage), ErrorResponses))]
 pub(crate) async fn list_history(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,
@@ -85,17 +95,20 @@ pub(crate) async fn list_history(
             "the history has only jobs that are done, dead or cancelled: GET /api/v1/jobs lists the others",
         ));
     }
-    page(&pitwheel, &filter.into_filter(true)?).await
+    page(&pitwheel, &caller, &filter.into_filter(true)?).await
 }
 
-async fn page(pitwheel: &Pitwheel, filter: &Filter) -> Result<Json<JobPage>, Problem> {
+async fn page(pitwheel: &Pitwheel, caller: &Caller, filter: &Filter) -> Result<Json<JobPage>, Problem> {
+    let redact = caller.needs_redaction();
     let page = pitwheel.jobs(filter).await?;
-    Ok(Json(JobPage { jobs: page.jobs.into_iter().map(JobLine::from).collect(), next: page.next }))
+    // A filter by key would tell a caller who may not see keys whether a job has one.
+    let shown = page.jobs.into_iter().filter(|job| !(redact && job.redacted && filter.key.is_some()));
+    Ok(Json(JobPage { jobs: shown.map(|job| JobLine::new(job, redact)).collect(), next: page.next }))
 }
 
 /// Shows one job in full, with its payload and errors.
-#[utoipa::path(get, path = "/jobs/{id}", tag = "jobs", params(("id" = i64, Path)),
-    responses((status = 200, body = JobInFull), ErrorResponses))]
+#[utoipa::path(get, path = "/jobs/{id}", tag = "jobs", params(("id" = i64, Path, description = "The id of the job")),
+    responses((status = 200, description = "The job", body = JobInFull), ErrorResponses))]
 pub(crate) async fn show_job(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,
@@ -110,27 +123,32 @@ pub(crate) async fn show_job(
 #[serde(deny_unknown_fields)]
 pub(crate) struct JobToEnqueue {
     /// The name that picks its handler.
-    #[schema(example = "greet")]
+    #[schema(example = "greet", pattern = "^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,62}$")]
     kind: String,
     /// Any JSON, stored byte for byte; default `{}`.
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Value>)]
     payload: Option<Box<RawValue>>,
     /// The queue; default `default`.
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,62}$")]
     queue: Option<String>,
     /// The job is due at this time (RFC 3339); default now.
+    #[schema(format = DateTime)]
     run_at: Option<String>,
     /// The job is due after this delay, in milliseconds. Not together with `run_at`.
     delay_ms: Option<u64>,
     /// -9 to 9, higher first; default 0.
+    #[schema(minimum = -9, maximum = 9)]
     priority: Option<i16>,
     /// Attempts before the job is dead; default 20.
+    #[schema(minimum = 1, maximum = 1000)]
     max_attempts: Option<u32>,
     /// The time limit of one attempt, in milliseconds; default none.
     timeout_ms: Option<u64>,
     /// While a live job of this kind has this key, no job is added and the response names the live job.
+    #[schema(min_length = 1, max_length = 512)]
     key: Option<String>,
     /// JSON about the job beside its payload, such as a trace context.
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Value>)]
     metadata: Option<Box<RawValue>>,
 }
 
@@ -172,6 +190,8 @@ impl JobToEnqueue {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EnqueueRequest {
+    #[serde(deserialize_with = "limited::<_, _, ENQUEUE_MAX>")]
+    #[schema(min_items = 1, max_items = 500)]
     jobs: Vec<JobToEnqueue>,
 }
 
@@ -192,7 +212,7 @@ struct EnqueuedJob {
 /// Enqueues jobs, all or none. Once this is answered, the jobs are stored durably. Jobs with keys can be sent again safely
 /// after an error.
 #[utoipa::path(post, path = "/jobs", tag = "jobs", request_body = EnqueueRequest,
-    responses((status = 201, body = EnqueueResponse), ErrorResponses))]
+    responses((status = 201, description = "The jobs are stored", body = EnqueueResponse), ErrorResponses, BodyErrorResponses))]
 pub(crate) async fn enqueue_jobs(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,
@@ -218,6 +238,7 @@ pub(crate) struct JobSelection {
     /// It must name a state. If the response has `next`, send the request again with `before` set to it.
     filter: Option<JobFilter>,
     /// For a reschedule only: when the jobs are due (RFC 3339); default now.
+    #[schema(format = DateTime)]
     run_at: Option<String>,
 }
 
@@ -235,7 +256,7 @@ struct ChangedJob {
     id: i64,
     /// `done`: the job was changed. `requested`: the job is running, and its handler was asked to stop. `not_found`: no job
     /// with this id is in a state that permits the change. `key_taken`: a live job has its kind and key.
-    #[schema(example = "done")]
+    #[schema(value_type = Outcome, example = "done")]
     outcome: &'static str,
 }
 
@@ -274,7 +295,7 @@ fn refuse_run_at(selection: &JobSelection) -> Result<(), Problem> {
 
 /// Cancels jobs. Waiting jobs are cancelled at once; the handlers of running jobs are asked to stop.
 #[utoipa::path(post, path = "/jobs/cancel", tag = "jobs", request_body = JobSelection,
-    responses((status = 200, body = ChangedJobs), ErrorResponses))]
+    responses((status = 200, description = "What became of each job", body = ChangedJobs), ErrorResponses, BodyErrorResponses))]
 pub(crate) async fn cancel_jobs(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,
@@ -286,7 +307,7 @@ pub(crate) async fn cancel_jobs(
 
 /// Retries dead or cancelled jobs: they are due now, and their attempts start again at 1.
 #[utoipa::path(post, path = "/jobs/retry", tag = "jobs", request_body = JobSelection,
-    responses((status = 200, body = ChangedJobs), ErrorResponses))]
+    responses((status = 200, description = "What became of each job", body = ChangedJobs), ErrorResponses, BodyErrorResponses))]
 pub(crate) async fn retry_jobs(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,
@@ -298,7 +319,7 @@ pub(crate) async fn retry_jobs(
 
 /// Deletes waiting or finished jobs. They cannot be restored.
 #[utoipa::path(post, path = "/jobs/delete", tag = "jobs", request_body = JobSelection,
-    responses((status = 200, body = ChangedJobs), ErrorResponses))]
+    responses((status = 200, description = "What became of each job", body = ChangedJobs), ErrorResponses, BodyErrorResponses))]
 pub(crate) async fn delete_jobs(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,
@@ -310,7 +331,7 @@ pub(crate) async fn delete_jobs(
 
 /// Changes when waiting jobs are due.
 #[utoipa::path(post, path = "/jobs/reschedule", tag = "jobs", request_body = JobSelection,
-    responses((status = 200, body = ChangedJobs), ErrorResponses))]
+    responses((status = 200, description = "What became of each job", body = ChangedJobs), ErrorResponses, BodyErrorResponses))]
 pub(crate) async fn reschedule_jobs(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use crate::auth::caller::{Caller, Permission};
 use crate::http::extract::{Body, Path};
-use crate::http::responses::ErrorResponses;
+use crate::http::responses::{BodyErrorResponses, ErrorResponses};
 use crate::problem::Problem;
 use crate::views::Kind;
 
@@ -19,7 +19,7 @@ pub(crate) struct KindList {
 }
 
 /// Lists the kinds that have settings or are run by a worker.
-#[utoipa::path(get, path = "/kinds", tag = "kinds", responses((status = 200, body = KindList), ErrorResponses))]
+#[utoipa::path(get, path = "/kinds", tag = "kinds", responses((status = 200, description = "The kinds", body = KindList), ErrorResponses))]
 pub(crate) async fn list_kinds(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,
@@ -32,13 +32,13 @@ pub(crate) async fn list_kinds(
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct KindSettings {
-    /// Whether payloads, metadata and results are hidden from callers who may not change jobs.
+    /// Whether keys, notes, payloads, metadata, results and error messages are hidden from callers who may not change jobs.
     redacted: bool,
 }
 
 /// Changes the settings of a kind.
-#[utoipa::path(put, path = "/kinds/{name}", tag = "kinds", params(("name" = String, Path)),
-    request_body = KindSettings, responses((status = 200, body = KindList), ErrorResponses))]
+#[utoipa::path(put, path = "/kinds/{name}", tag = "kinds", params(("name" = String, Path, description = "The kind", pattern = "^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,62}$")),
+    request_body = KindSettings, responses((status = 200, description = "The kinds", body = KindList), ErrorResponses, BodyErrorResponses))]
 pub(crate) async fn change_kind(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,

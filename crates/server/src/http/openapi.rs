@@ -4,6 +4,8 @@ use utoipa::openapi::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::{Modify, OpenApi as _};
 
+use crate::problem::Problem;
+
 /// Jobs, queues and workers of a Pitwheel over HTTP. Send `authorization: Bearer TOKEN`, unless the server listens on
 /// loopback and needs no tokens. Errors are problem+json (RFC 9457). Lists have pages: pass `next` of a page as `before`
 /// to get the following page.
@@ -12,6 +14,7 @@ use utoipa::{Modify, OpenApi as _};
     info(title = "Pitwheel", license(name = "MIT OR Apache-2.0")),
     servers((url = "/api/v1")),
     security((), ("token" = [])),
+    components(schemas(Problem)),
     modifiers(&TokenScheme)
 )]
 struct Document;

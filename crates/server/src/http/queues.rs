@@ -19,7 +19,7 @@ pub(crate) struct QueueList {
 }
 
 /// Lists the queues that have live jobs or are paused. Counts stop at 10,000 jobs, over all queues.
-#[utoipa::path(get, path = "/queues", tag = "queues", responses((status = 200, body = QueueList), ErrorResponses))]
+#[utoipa::path(get, path = "/queues", tag = "queues", responses((status = 200, description = "The queues", body = QueueList), ErrorResponses))]
 pub(crate) async fn list_queues(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,
@@ -32,6 +32,7 @@ pub(crate) async fn list_queues(
 /// A queue, and whether it is paused now.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct QueuePause {
+    #[schema(pattern = "^([*]|[A-Za-z0-9][A-Za-z0-9_.:/-]{0,62})$")]
     name: String,
     paused: bool,
 }
@@ -42,8 +43,8 @@ fn queue(name: &str) -> Option<&str> {
 }
 
 /// Pauses a queue, or all queues (`*`), on every node: no jobs are claimed from it. Running jobs continue.
-#[utoipa::path(post, path = "/queues/{name}/pause", tag = "queues", params(("name" = String, Path)),
-    responses((status = 200, body = QueuePause), ErrorResponses))]
+#[utoipa::path(post, path = "/queues/{name}/pause", tag = "queues", params(("name" = String, Path, description = "The queue; `*` stands for all queues", pattern = "^([*]|[A-Za-z0-9][A-Za-z0-9_.:/-]{0,62})$")),
+    responses((status = 200, description = "The queue", body = QueuePause), ErrorResponses))]
 pub(crate) async fn pause_queue(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,
@@ -55,8 +56,8 @@ pub(crate) async fn pause_queue(
 }
 
 /// Resumes a queue. `*` ends a pause of all queues; queues that were paused by name stay paused.
-#[utoipa::path(post, path = "/queues/{name}/resume", tag = "queues", params(("name" = String, Path)),
-    responses((status = 200, body = QueuePause), ErrorResponses))]
+#[utoipa::path(post, path = "/queues/{name}/resume", tag = "queues", params(("name" = String, Path, description = "The queue; `*` stands for all queues", pattern = "^([*]|[A-Za-z0-9][A-Za-z0-9_.:/-]{0,62})$")),
+    responses((status = 200, description = "The queue", body = QueuePause), ErrorResponses))]
 pub(crate) async fn resume_queue(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,

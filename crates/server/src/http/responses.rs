@@ -11,17 +11,38 @@ use crate::problem::Problem;
 pub enum ErrorResponses {
     /// The request is wrong. Nothing was changed.
     #[response(status = 400, content_type = "application/problem+json")]
-    Invalid(#[to_schema] Problem),
+    Invalid(Problem),
     /// The token is missing or not valid.
     #[response(status = 401, content_type = "application/problem+json")]
-    Unauthenticated(#[to_schema] Problem),
+    Unauthenticated(Problem),
     /// The role of the token does not permit the call.
     #[response(status = 403, content_type = "application/problem+json")]
-    Forbidden(#[to_schema] Problem),
+    Forbidden(Problem),
     /// There is no such job, worker, token or path.
     #[response(status = 404, content_type = "application/problem+json")]
-    NotFound(#[to_schema] Problem),
+    NotFound(Problem),
+    /// A limit is reached. Retry later, or send fewer requests at a time.
+    #[response(status = 429, content_type = "application/problem+json")]
+    Busy(Problem),
+    /// The server or its database has a fault.
+    #[response(status = 500, content_type = "application/problem+json")]
+    Internal(Problem),
     /// The database cannot be reached. Retry later.
     #[response(status = 503, content_type = "application/problem+json")]
-    Unavailable(#[to_schema] Problem),
+    Unavailable(Problem),
+}
+
+/// The error responses that operations with a body may return beside those.
+#[derive(IntoResponses)]
+#[allow(dead_code, reason = "only the OpenAPI document uses the variants")]
+pub(crate) enum BodyErrorResponses {
+    /// The body was not complete in time.
+    #[response(status = 408, content_type = "application/problem+json")]
+    Slow(Problem),
+    /// The body has more than 4 MiB.
+    #[response(status = 413, content_type = "application/problem+json")]
+    TooLarge(Problem),
+    /// The content type is not `application/json`.
+    #[response(status = 415, content_type = "application/problem+json")]
+    NotJson(Problem),
 }

@@ -148,7 +148,7 @@ async fn measure(path: Option<MatchedPath>, request: Request, next: Next) -> Res
 
 /// The answer for a path that has no route.
 pub(crate) async fn not_found(request: Request) -> Response {
-    if is_grpc(request.headers()) {
+    if is_grpc(&request) {
         return tonic::Status::unimplemented("no such method").into_http::<axum::body::Body>();
     }
     let path = request.uri().path();

@@ -9,8 +9,9 @@ use utoipa::ToSchema;
 
 use crate::auth::caller::{Caller, Permission};
 use crate::http::extract::{Body, Path};
-use crate::http::responses::ErrorResponses;
+use crate::http::responses::{BodyErrorResponses, ErrorResponses};
 use crate::problem::Problem;
+use crate::schemas::Role;
 use crate::views::{TokenLine, parse_time};
 
 /// The tokens that were not revoked.
@@ -20,7 +21,7 @@ pub(crate) struct TokenList {
 }
 
 /// Lists the tokens that were not revoked, without their secrets.
-#[utoipa::path(get, path = "/tokens", tag = "admin", responses((status = 200, body = TokenList), ErrorResponses))]
+#[utoipa::path(get, path = "/tokens", tag = "admin", responses((status = 200, description = "The tokens", body = TokenList), ErrorResponses))]
 pub(crate) async fn list_tokens(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,
@@ -37,9 +38,10 @@ pub(crate) struct NewToken {
     #[schema(example = "ci")]
     name: String,
     /// `viewer`, `operator`, `admin`, `worker` or `producer`.
-    #[schema(example = "producer")]
+    #[schema(value_type = Role, example = "producer")]
     role: String,
     /// When it expires (RFC 3339). Without this it is valid until it is revoked.
+    #[schema(format = DateTime)]
     expires_at: Option<String>,
 }
 
@@ -54,7 +56,7 @@ pub(crate) struct CreatedToken {
 
 /// Creates a token. Only this response shows its secret.
 #[utoipa::path(post, path = "/tokens", tag = "admin", request_body = NewToken,
-    responses((status = 201, body = CreatedToken), ErrorResponses))]
+    responses((status = 201, description = "The token was created", body = CreatedToken), ErrorResponses, BodyErrorResponses))]
 pub(crate) async fn create_token(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,
@@ -68,8 +70,8 @@ pub(crate) async fn create_token(
 }
 
 /// Revokes a token. Within two seconds every node refuses it and ends its streams.
-#[utoipa::path(delete, path = "/tokens/{name}", tag = "admin", params(("name" = String, Path)),
-    responses((status = 204), ErrorResponses))]
+#[utoipa::path(delete, path = "/tokens/{name}", tag = "admin", params(("name" = String, Path, description = "The name of the token")),
+    responses((status = 204, description = "The token was revoked"), ErrorResponses))]
 pub(crate) async fn revoke_token(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,

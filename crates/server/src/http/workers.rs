@@ -10,6 +10,7 @@ use crate::auth::caller::{Caller, Permission};
 use crate::http::extract::{Path, Query};
 use crate::http::responses::ErrorResponses;
 use crate::problem::Problem;
+use crate::schemas::Order;
 use crate::views::Worker;
 
 /// Which workers, and which page of them.
@@ -23,6 +24,7 @@ pub(crate) struct WorkerQuery {
     /// Only ids below this one: `next` of the previous page.
     before: Option<i64>,
     /// Workers of a page: 1 to 1,000, default 50.
+    #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
 }
 
@@ -36,7 +38,7 @@ pub(crate) struct WorkerPage {
 
 /// Lists workers, newest first. Every stream of a remote worker is a worker of its own.
 #[utoipa::path(get, path = "/workers", tag = "workers", params(WorkerQuery),
-    responses((status = 200, body = WorkerPage), ErrorResponses))]
+    responses((status = 200, description = "One page of workers", body = WorkerPage), ErrorResponses))]
 pub(crate) async fn list_workers(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,
@@ -54,7 +56,7 @@ pub(crate) async fn list_workers(
 pub(crate) struct WorkerOrder {
     id: i64,
     /// `quiet`, `drain` or `resume`.
-    #[schema(example = "quiet")]
+    #[schema(value_type = Order, example = "quiet")]
     order: &'static str,
 }
 
@@ -72,8 +74,8 @@ async fn command(
 }
 
 /// Sends a worker no more jobs. Running jobs continue.
-#[utoipa::path(post, path = "/workers/{id}/quiet", tag = "workers", params(("id" = i64, Path)),
-    responses((status = 200, body = WorkerOrder), ErrorResponses))]
+#[utoipa::path(post, path = "/workers/{id}/quiet", tag = "workers", params(("id" = i64, Path, description = "The id of the worker")),
+    responses((status = 200, description = "The command was given", body = WorkerOrder), ErrorResponses))]
 pub(crate) async fn quiet_worker(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,
@@ -84,8 +86,8 @@ pub(crate) async fn quiet_worker(
 
 /// Sends a worker no more jobs and asks it to exit when its running jobs have ended. The worker receives this with its
 /// next heartbeat.
-#[utoipa::path(post, path = "/workers/{id}/drain", tag = "workers", params(("id" = i64, Path)),
-    responses((status = 200, body = WorkerOrder), ErrorResponses))]
+#[utoipa::path(post, path = "/workers/{id}/drain", tag = "workers", params(("id" = i64, Path, description = "The id of the worker")),
+    responses((status = 200, description = "The command was given", body = WorkerOrder), ErrorResponses))]
 pub(crate) async fn drain_worker(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,
@@ -95,8 +97,8 @@ pub(crate) async fn drain_worker(
 }
 
 /// Sends jobs to a quiet worker again.
-#[utoipa::path(post, path = "/workers/{id}/resume", tag = "workers", params(("id" = i64, Path)),
-    responses((status = 200, body = WorkerOrder), ErrorResponses))]
+#[utoipa::path(post, path = "/workers/{id}/resume", tag = "workers", params(("id" = i64, Path, description = "The id of the worker")),
+    responses((status = 200, description = "The command was given", body = WorkerOrder), ErrorResponses))]
 pub(crate) async fn resume_worker(
     State(pitwheel): State<Pitwheel>,
     caller: Caller,

@@ -1,34 +1,73 @@
 //! Accepts connections, and completes their TLS handshakes.
 
+use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::extract::Request;
+use axum::middleware::Next;
+use axum::response::Response;
 use futures_util::Stream;
+use metrics::counter;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
+use tokio::time::Sleep;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::{CancellationToken, DropGuard, WaitForCancellationFutureOwned};
 use tokio_util::task::TaskTracker;
 use tonic::transport::server::Connected;
 
+use crate::listen::admission::{Admission, Admitted, Limits};
+
 /// A handshake that takes longer is given up.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
-/// Handshakes under way. While there are as many, new connections wait in the listener's backlog.
-const HANDSHAKES_MAX: usize = 1000;
+/// A connection that sent nothing worth reading for this long, after its handshake, is closed.
+const FIRST_BYTES_WAIT_MAX: Duration = Duration::from_secs(10);
+/// The bytes that show which version of HTTP a client speaks. Fewer do not count, or one byte would keep a connection open.
+const FIRST_BYTES: usize = 24;
 /// Connections that are ready and not yet served.
 const READY_MAX: usize = 64;
 /// Wait after a failed accept: the process may be out of file descriptors for a moment.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// A connection.
-pub(crate) enum Connection {
+/// A connection. Reading from it fails when its client sends nothing, and when it must make room for another one.
+pub(crate) struct Connection {
+    socket: Socket,
+    admitted: Arc<Admitted>,
+    /// Ends when the connection must make room; `None`: it has sent a request.
+    evicted: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    /// `None`: the first bytes were read, or something was answered.
+    deadline: Option<Pin<Box<Sleep>>>,
+    /// How many bytes were read until then.
+    first_bytes: usize,
+}
+
+enum Socket {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Connection {
+    fn new(socket: Socket, admitted: Arc<Admitted>) -> Connection {
+        let evicted = Some(Box::pin(admitted.evicted().cancelled_owned()));
+        let deadline = Some(Box::pin(tokio::time::sleep(FIRST_BYTES_WAIT_MAX)));
+        Connection { socket, admitted, evicted, deadline, first_bytes: 0 }
+    }
+
+    /// Whether the connection must be closed. Registers the task to be woken when that changes.
+    fn is_over(&mut self, context: &mut Context<'_>) -> bool {
+        if self.admitted.is_served() {
+            (self.evicted, self.deadline) = (None, None);
+            return false;
+        }
+        let evicted = self.evicted.as_mut().is_some_and(|evicted| evicted.as_mut().poll(context).is_ready());
+        evicted || self.deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(context).is_ready())
+    }
 }
 
 /// The connections of a listener. A slow handshake does not delay other connections.
@@ -37,7 +76,8 @@ pub(crate) enum Connection {
 pub(crate) fn incoming(listener: TcpListener, tls: Option<TlsAcceptor>, tasks: &TaskTracker) -> Incoming {
     let (ready, connections) = mpsc::channel(READY_MAX);
     let stop = CancellationToken::new();
-    let handshakes = Handshakes { tls, ready, tasks: tasks.clone(), stop: stop.clone() };
+    let admission = Admission::new(Limits::of_process());
+    let handshakes = Handshakes { tls, ready, admission, tasks: tasks.clone(), stop: stop.clone() };
     tasks.spawn(stop.clone().run_until_cancelled_owned(accept(listener, handshakes)));
     Incoming { connections, _stop: stop.drop_guard() }
 }
@@ -57,13 +97,15 @@ impl Stream for Incoming {
 
 /// Accepts connections, also after an accept failed.
 async fn accept(listener: TcpListener, handshakes: Handshakes) {
-    let permits = Arc::new(Semaphore::new(HANDSHAKES_MAX));
-    while let Ok(permit) = permits.clone().acquire_owned().await {
+    loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
-                let _ = stream.set_nodelay(true);
-                handshakes.start(stream, permit).await;
-            }
+            Ok((stream, peer)) => match handshakes.admission.admit(peer.ip()) {
+                Some(admitted) => {
+                    let _ = stream.set_nodelay(true);
+                    handshakes.start(stream, admitted).await;
+                }
+                None => counter!("pitwheel_connections_refused_total").increment(1),
+            },
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection, will retry");
                 tokio::time::sleep(ACCEPT_RETRY).await;
@@ -75,35 +117,47 @@ async fn accept(listener: TcpListener, handshakes: Handshakes) {
 struct Handshakes {
     tls: Option<TlsAcceptor>,
     ready: mpsc::Sender<Connection>,
+    admission: Arc<Admission>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
 impl Handshakes {
-    /// Makes the connection ready, after its handshake if there is TLS. The permit is held until then.
-    async fn start(&self, stream: TcpStream, permit: OwnedSemaphorePermit) {
+    /// Makes the connection ready, after its handshake if there is TLS.
+    async fn start(&self, stream: TcpStream, admitted: Arc<Admitted>) {
         let ready = self.ready.clone();
         let Some(tls) = self.tls.clone() else {
-            let _ = ready.send(Connection::Plain(stream)).await;
+            let _ = ready.send(Connection::new(Socket::Plain(stream), admitted)).await;
             return;
         };
         self.tasks.spawn(self.stop.clone().run_until_cancelled_owned(async move {
-            match tokio::time::timeout(HANDSHAKE_MAX, tls.accept(stream)).await {
-                Ok(Ok(stream)) => {
-                    let _ = ready.send(Connection::Tls(Box::new(stream))).await;
+            let handshake = tokio::time::timeout(HANDSHAKE_MAX, tls.accept(stream));
+            match admitted.evicted().run_until_cancelled_owned(handshake).await {
+                Some(Ok(Ok(stream))) => {
+                    let _ = ready.send(Connection::new(Socket::Tls(Box::new(stream)), admitted)).await;
                 }
-                Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-                Err(_) => tracing::debug!("a TLS handshake took too long"),
+                Some(Ok(Err(error))) => tracing::debug!(%error, "a TLS handshake failed"),
+                Some(Err(_)) => tracing::debug!("a TLS handshake took too long"),
+                None => tracing::debug!("a TLS handshake was given up to make room"),
             }
-            drop(permit);
         }));
     }
 }
 
 impl Connected for Connection {
-    type ConnectInfo = ();
+    type ConnectInfo = Arc<Admitted>;
 
-    fn connect_info(&self) {}
+    fn connect_info(&self) -> Arc<Admitted> {
+        self.admitted.clone()
+    }
+}
+
+/// Notes that the connection of a request has sent one.
+pub(crate) async fn mark_served(request: Request, next: Next) -> Response {
+    if let Some(admitted) = request.extensions().get::<Arc<Admitted>>() {
+        admitted.set_served();
+    }
+    next.run(request).await
 }
 
 impl AsyncRead for Connection {
@@ -112,32 +166,46 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Connection::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
-            Connection::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+        let connection = self.get_mut();
+        if connection.is_over(context) {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
+        let before = buffer.filled().len();
+        let read = match &mut connection.socket {
+            Socket::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
+            Socket::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+        };
+        if connection.deadline.is_some() {
+            connection.first_bytes += buffer.filled().len() - before;
+            if connection.first_bytes >= FIRST_BYTES {
+                connection.deadline = None;
+            }
+        }
+        read
     }
 }
 
 impl AsyncWrite for Connection {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Connection::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
-            Connection::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        let connection = self.get_mut();
+        connection.deadline = None;
+        match &mut connection.socket {
+            Socket::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Socket::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Connection::Plain(stream) => Pin::new(stream).poll_flush(context),
-            Connection::Tls(stream) => Pin::new(stream).poll_flush(context),
+        match &mut self.get_mut().socket {
+            Socket::Plain(stream) => Pin::new(stream).poll_flush(context),
+            Socket::Tls(stream) => Pin::new(stream).poll_flush(context),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Connection::Plain(stream) => Pin::new(stream).poll_shutdown(context),
-            Connection::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        match &mut self.get_mut().socket {
+            Socket::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Socket::Tls(stream) => Pin::new(stream).poll_shutdown(context),
         }
     }
 }

@@ -8,6 +8,8 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use pitwheel::engine::{InFlight, Pool, WorkerCount, in_flight, worker_counts};
 use pitwheel::{Error, Pitwheel, QueueSummary};
 
+use crate::observe::queue_gauges::{Gauges, fold};
+
 /// Buckets of durations, in seconds: from the delay of a hint to the longest jobs.
 const BUCKETS: [f64; 16] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0, 3600.0];
@@ -74,7 +76,7 @@ impl Metrics {
         process_metrics(&mut text);
         match self.read_database().await {
             Ok((queues, running, worker_counts)) => {
-                queue_gauges(&mut text, &queues, &running);
+                queue_gauges(&mut text, &fold(&queues, &running, SystemTime::now()));
                 worker_gauges(&mut text, &worker_counts);
             }
             Err(error) => tracing::warn!(%error, "cannot read the gauges of the database"),
@@ -101,8 +103,8 @@ pub(crate) async fn run_upkeep() {
     }
 }
 
-fn queue_gauges(text: &mut String, queues: &[QueueSummary], running: &[InFlight]) {
-    let named = |queue: &QueueSummary| labels(&[("queue", &queue.name)]);
+fn queue_gauges(text: &mut String, queues: &[Gauges]) {
+    let named = |queue: &Gauges| labels(&[("queue", &queue.name)]);
     let real = || queues.iter().filter(|queue| queue.name != "*");
     let states = real().flat_map(|queue| {
         let count =
@@ -110,36 +112,32 @@ fn queue_gauges(text: &mut String, queues: &[QueueSummary], running: &[InFlight]
         [count("waiting", queue.waiting), count("running", queue.running), count("later", queue.later)]
     });
     gauge(text, "pitwheel_jobs", "Live jobs; the count stops at 10,000 in total.", states);
-    let now = SystemTime::now();
-    let age = |queue: &QueueSummary| {
-        let since = queue.oldest_due_at.and_then(|at| now.duration_since(at).ok());
-        since.map_or(0.0, |age| age.as_secs_f64())
-    };
     gauge(
         text,
         "pitwheel_queue_oldest_ready_seconds",
         "How long the oldest due job has waited.",
-        real().map(|queue| (named(queue), age(queue))),
+        real().map(|queue| (named(queue), queue.oldest_seconds)),
     );
     gauge(
         text,
         "pitwheel_queue_paused",
         "1 while the queue is paused.",
-        queues.iter().map(|queue| (named(queue), f64::from(u8::from(queue.paused_at.is_some())))),
+        queues.iter().map(|queue| (named(queue), f64::from(u8::from(queue.paused)))),
     );
+    let busy = || real().filter(|queue| queue.in_flight > 0);
     gauge(
         text,
         "pitwheel_jobs_in_flight",
         "Running jobs; the count stops at 50,000 in total.",
-        running.iter().map(|queue| (labels(&[("queue", &queue.queue)]), queue.jobs as f64)),
+        busy().map(|queue| (named(queue), queue.in_flight as f64)),
     );
-    let in_use: i64 = running.iter().map(|queue| queue.jobs).sum();
+    let in_use: i64 = queues.iter().map(|queue| queue.in_flight).sum();
     one(text, "pitwheel_worker_slots_in_use", "Slots of workers that are running a job.", in_use as f64);
     gauge(
         text,
         "pitwheel_longest_running_seconds",
         "How long the job has run that has run longest.",
-        running.iter().map(|queue| (labels(&[("queue", &queue.queue)]), queue.longest_seconds)),
+        busy().map(|queue| (named(queue), queue.longest_seconds)),
     );
 }
 

@@ -7,12 +7,17 @@ use std::time::Duration;
 use pitwheel::{Error, Pitwheel};
 use tokio::sync::{Notify, mpsc};
 
+use crate::auth::caller::Caller;
+use crate::auth::tokens::Tokens;
+use crate::problem::Problem;
 use crate::views::{JobLine, Queue};
 
 /// Time between two reads.
 const EVERY: Duration = Duration::from_millis(500);
 /// Watchers of a node at a time.
 const WATCHERS_MAX: usize = 1000;
+/// Watchers of a node with the same token: one program cannot keep all others out.
+const TOKEN_WATCHERS_MAX: usize = 100;
 /// Jobs that one watcher may watch. Its channel holds one change of each, and the end.
 pub(crate) const JOBS_MAX: usize = 100;
 
@@ -34,6 +39,10 @@ pub(crate) struct Watch {
 }
 
 struct Watcher {
+    /// The token that it was opened with; `None`: it needed none.
+    token: Option<i64>,
+    /// Whether key and note of redacted kinds are hidden from it.
+    redact: bool,
     /// Empty: it watches the queues.
     jobs: Vec<i64>,
     changes: mpsc::Sender<Change>,
@@ -50,16 +59,30 @@ impl Watch {
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The changes of these jobs, or of all queues if there are none. The current state comes first. `None`: this node
-    /// has too many watchers.
-    pub(crate) fn open(&self, jobs: Vec<i64>) -> Option<mpsc::Receiver<Change>> {
+    /// The changes of these jobs, or of all queues if there are none. The current state comes first. The changes end when
+    /// the caller's token is no longer valid.
+    ///
+    /// # Errors
+    /// If this node has too many watchers, or too many with this token.
+    pub(crate) fn open(&self, caller: &Caller, jobs: Vec<i64>) -> Result<mpsc::Receiver<Change>, Problem> {
         let (changes, receiver) = mpsc::channel(JOBS_MAX + 1);
         let mut watchers = self.watchers();
         watchers.retain(|watcher| !watcher.changes.is_closed());
         if watchers.len() >= WATCHERS_MAX {
-            return None;
+            return Err(Problem::busy(
+                "this node has too many event streams: use another node or retry later",
+            ));
+        }
+        let token = caller.token();
+        let of_token = watchers.iter().filter(|watcher| token.is_some() && watcher.token == token);
+        if of_token.count() >= TOKEN_WATCHERS_MAX {
+            return Err(Problem::busy(format!(
+                "this token has {TOKEN_WATCHERS_MAX} event streams on this node: watch several jobs with one stream"
+            )));
         }
         watchers.push(Watcher {
+            token,
+            redact: caller.needs_redaction(),
             jobs,
             changes,
             sent_jobs: HashMap::new(),
@@ -67,12 +90,24 @@ impl Watch {
             not_found: HashSet::new(),
         });
         self.added.notify_one();
-        Some(receiver)
+        Ok(receiver)
     }
 
     /// The number of watchers.
     pub(crate) fn len(&self) -> usize {
         self.watchers().iter().filter(|watcher| !watcher.changes.is_closed()).count()
+    }
+
+    /// Ends the streams of watchers whose token was revoked or has expired.
+    async fn close_revoked(&self, tokens: &Tokens) -> Result<(), Error> {
+        let used: HashSet<i64> = self.watchers().iter().filter_map(|watcher| watcher.token).collect();
+        if used.is_empty() {
+            return Ok(());
+        }
+        let used: Vec<i64> = used.into_iter().collect();
+        let revoked = tokens.revoked(&used).await?;
+        self.watchers().retain(|watcher| watcher.token.is_none_or(|token| !revoked.contains(&token)));
+        Ok(())
     }
 
     /// Ends the streams of all watchers.
@@ -82,8 +117,11 @@ impl Watch {
 }
 
 /// Reads what is watched and sends the changes. Never returns; safe to drop at any point.
-pub(crate) async fn run(watch: Arc<Watch>, pitwheel: Pitwheel) {
+pub(crate) async fn run(watch: Arc<Watch>, pitwheel: Pitwheel, tokens: Arc<Tokens>) {
     loop {
+        if let Err(error) = watch.close_revoked(&tokens).await {
+            tracing::warn!(%error, "cannot check the tokens of event streams, will retry");
+        }
         let (jobs, queues) = {
             let mut watchers = watch.watchers();
             watchers.retain(|watcher| !watcher.changes.is_closed());
@@ -107,13 +145,17 @@ pub(crate) async fn run(watch: Arc<Watch>, pitwheel: Pitwheel) {
 async fn read(watch: &Watch, pitwheel: &Pitwheel, jobs: HashSet<i64>, queues: bool) -> Result<(), Error> {
     let ids: Vec<i64> = jobs.iter().copied().collect();
     let lines = if ids.is_empty() { Vec::new() } else { pitwheel.jobs_by_id(&ids).await? };
-    let lines: HashMap<i64, JobLine> = lines.into_iter().map(|job| (job.id, JobLine::from(job))).collect();
+    // Each line as callers see it who may see all, and as those do who may not.
+    let [shown, hidden] = [false, true].map(|redact| {
+        let lines = lines.iter().cloned().map(|job| (job.id, JobLine::new(job, redact)));
+        lines.collect::<HashMap<i64, JobLine>>()
+    });
     let queues = if queues { pitwheel.queues().await? } else { Vec::new() };
     let queues: Vec<Queue> = queues.into_iter().map(Queue::from).collect();
     for watcher in watch.watchers().iter_mut() {
         // The jobs of a watcher that was added meanwhile were not read.
         if watcher.jobs.iter().all(|id| jobs.contains(id)) {
-            watcher.send_changes(&lines, &queues);
+            watcher.send_changes(if watcher.redact { &hidden } else { &shown }, &queues);
         }
     }
     Ok(())

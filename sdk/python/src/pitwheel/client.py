@@ -73,7 +73,8 @@ class Job:
     errors: list[Any]
     #: `None`: no result, or redacted.
     result: Any
-    #: True: payload, metadata and result are withheld, because the kind is redacted and the token may not change jobs.
+    #: True: key, note, payload, metadata, result and the messages of errors are withheld, because the kind is redacted
+    #: and the token may not change jobs.
     redacted: bool
 
 

@@ -9,8 +9,8 @@ from .span import check_span, from_duration
 
 # The server refuses more: all followers of a job are written by the statement that completes it.
 FOLLOWERS_MAX = 100
-# The server refuses requests above 32 MiB. The rest is for the result of the job.
-FOLLOWERS_BYTES_MAX = 31 * 1024 * 1024
+# The server refuses requests above 4 MiB. The rest is for the result of the job.
+FOLLOWERS_BYTES_MAX = 3 * 1024 * 1024
 
 
 def add_followers(followers: list[pb.NewJob], jobs: Iterable[NewJob]) -> None:

@@ -1,0 +1,177 @@
+//! Reads the bodies of requests: within a deadline, and with a limit of bytes in memory, per token and per node.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::{Request, State};
+use axum::http::HeaderMap;
+use axum::http::header::CONTENT_LENGTH;
+use axum::middleware::Next;
+use axum::response::Response;
+use futures_util::StreamExt;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use crate::auth::caller::Caller;
+use crate::auth::middleware::{is_grpc_path, refusal};
+use crate::limits::MESSAGE_BYTES_MAX;
+use crate::listen::entries;
+use crate::problem::Problem;
+
+/// A body that is not complete after this long is refused. The largest one needs 3.4 Mbit/s; a caller with a slower
+/// connection sends smaller batches.
+const BODY_TIME_MAX: Duration = Duration::from_secs(10);
+/// Bytes of requests under way that one token may have in memory: four of the largest. Decoded, they take several times as
+/// much. Callers without a token count as one.
+const TOKEN_BYTES_MAX: usize = 4 * MESSAGE_BYTES_MAX;
+/// The same for all callers of a node. One token cannot take more than an eighth.
+const NODE_BYTES_MAX: usize = 8 * TOKEN_BYTES_MAX;
+/// How long a request waits for others to end, before it is refused with `busy`.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
+/// The largest body of a health check, which needs no token: the name of a service.
+const HEALTH_BYTES_MAX: usize = 1024;
+/// The bytes before a message of gRPC: whether it is compressed, and its length.
+const PREFIX_BYTES: usize = 5;
+
+/// The bodies that are in memory.
+pub(crate) struct Bodies {
+    node: Arc<Semaphore>,
+    /// The room of each token that has a request under way; `None` for callers without a token.
+    tokens: Mutex<HashMap<Option<i64>, Arc<Semaphore>>>,
+}
+
+impl Default for Bodies {
+    fn default() -> Bodies {
+        Bodies { node: Arc::new(Semaphore::new(NODE_BYTES_MAX)), tokens: Mutex::default() }
+    }
+}
+
+/// Room for one body. Freed when it is dropped.
+type Room = (OwnedSemaphorePermit, OwnedSemaphorePermit);
+
+impl Bodies {
+    fn of_token(&self, token: Option<i64>) -> Arc<Semaphore> {
+        let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        if !tokens.contains_key(&token) {
+            // Tokens without a request under way; there are at most as many entries as requests.
+            tokens.retain(|_, room| Arc::strong_count(room) > 1);
+        }
+        tokens.entry(token).or_insert_with(|| Arc::new(Semaphore::new(TOKEN_BYTES_MAX))).clone()
+    }
+
+    /// Waits for room for a body. All of it is taken at once: bodies that each hold a part would wait for each other.
+    async fn room(&self, token: Option<i64>, bytes: usize) -> Result<Room, Problem> {
+        if bytes > MESSAGE_BYTES_MAX {
+            return Err(too_large(bytes, MESSAGE_BYTES_MAX));
+        }
+        let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let both = async {
+            let of_token = self.of_token(token).acquire_many_owned(permits).await.ok()?;
+            Some((of_token, self.node.clone().acquire_many_owned(permits).await.ok()?))
+        };
+        let room = timeout(ROOM_WAIT_MAX, both).await.ok().flatten();
+        room.ok_or_else(|| Problem::busy("too many large requests are under way: send fewer at a time"))
+    }
+
+    /// Reads a body whose length is known before it is read: from its header, or from the prefix of gRPC. Otherwise it
+    /// takes the room of the largest.
+    async fn read(
+        &self,
+        token: Option<i64>,
+        (declared, grpc): (Option<usize>, bool),
+        body: Body,
+    ) -> Result<(Bytes, Room), Problem> {
+        let mut chunks = body.into_data_stream();
+        let mut read = Read::default();
+        while grpc && declared.is_none() && read.len < PREFIX_BYTES {
+            let Some(chunk) = chunks.next().await else { break };
+            read.add(chunk)?;
+        }
+        let bytes = match declared {
+            Some(bytes) => bytes,
+            None if grpc => read.message_bytes(),
+            None => MESSAGE_BYTES_MAX,
+        };
+        let room = self.room(token, bytes).await?;
+        while read.len <= bytes {
+            let Some(chunk) = chunks.next().await else { return Ok((read.bytes(), room)) };
+            read.add(chunk)?;
+        }
+        Err(too_large(read.len, bytes))
+    }
+}
+
+/// The part of a body that was read.
+#[derive(Default)]
+struct Read {
+    chunks: Vec<Bytes>,
+    len: usize,
+}
+
+impl Read {
+    fn add(&mut self, chunk: Result<Bytes, axum::Error>) -> Result<(), Problem> {
+        let chunk = chunk.map_err(|error| Problem::invalid(format!("the body cannot be read: {error}")))?;
+        self.len += chunk.len();
+        self.chunks.push(chunk);
+        Ok(())
+    }
+
+    /// The length of the message of gRPC that begins here, with its prefix.
+    fn message_bytes(&self) -> usize {
+        let mut prefix = self.chunks.iter().flatten().copied().skip(1).take(PREFIX_BYTES - 1);
+        let length = prefix.by_ref().fold(0_usize, |length, byte| length << 8 | usize::from(byte));
+        PREFIX_BYTES + length
+    }
+
+    fn bytes(mut self) -> Bytes {
+        match self.chunks.len() {
+            1 => self.chunks.remove(0),
+            _ => self.chunks.concat().into(),
+        }
+    }
+}
+
+fn too_large(bytes: usize, max: usize) -> Problem {
+    Problem::too_large(format!(
+        "the request has at least {bytes} bytes, the limit is {max}: send smaller batches"
+    ))
+}
+
+fn too_slow() -> Problem {
+    Problem::too_slow(format!("the body was not complete after {BODY_TIME_MAX:?}: send smaller batches"))
+}
+
+fn declared(headers: &HeaderMap) -> Option<usize> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// Reads the body of a call to the API before its handler runs. Routes of an application read their bodies themselves, and
+/// so does the reflection service, whose body is a stream.
+pub(crate) async fn read_body(State(bodies): State<Arc<Bodies>>, request: Request, next: Next) -> Response {
+    let path = request.uri().path();
+    let is_health = path.starts_with("/grpc.health.");
+    let is_ours = is_health || path.starts_with("/pitwheel.v1.") || path.starts_with("/api/v1/");
+    if !is_ours || request.body().is_end_stream() {
+        return next.run(request).await;
+    }
+    let token = request.extensions().get::<Caller>().and_then(Caller::token);
+    let kind = (declared(request.headers()), is_grpc_path(path));
+    let (parts, body) = request.into_parts();
+    let read = async {
+        if is_health {
+            let read = axum::body::to_bytes(body, HEALTH_BYTES_MAX).await;
+            return read
+                .map(|bytes| (bytes, None))
+                .map_err(|_| too_large(HEALTH_BYTES_MAX + 1, HEALTH_BYTES_MAX));
+        }
+        let (bytes, room) = bodies.read(token, kind, body).await?;
+        entries::check(parts.uri.path(), bytes.get(PREFIX_BYTES..).unwrap_or_default())?;
+        Ok((bytes, Some(room)))
+    };
+    match timeout(BODY_TIME_MAX, read).await.unwrap_or_else(|_| Err(too_slow())) {
+        Ok((bytes, _room)) => next.run(Request::from_parts(parts, Body::from(bytes))).await,
+        Err(problem) => refusal(&Request::from_parts(parts, Body::empty()), problem),
+    }
+}

@@ -1,0 +1,67 @@
+//! Health checks of gRPC. They need no token, so the number and the age of watches are limited.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{Stream, StreamExt, stream};
+use tokio::sync::Semaphore;
+use tonic::{Request, Response, Status};
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_server::{Health, HealthServer};
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+
+/// Watches of a node at a time.
+const WATCHES_MAX: usize = 1000;
+/// A watch is ended after this long; its client opens another one.
+const WATCH_AGE_MAX: Duration = Duration::from_secs(600);
+
+/// Answers that the services are served, as long as this node runs.
+pub(crate) struct HealthChecks {
+    services: Vec<&'static str>,
+    watches: Arc<Semaphore>,
+}
+
+/// The health checks of these services. The empty name stands for the node.
+pub(crate) fn service(services: &[&'static str]) -> HealthServer<HealthChecks> {
+    let services = services.iter().copied().chain([""]).collect();
+    HealthServer::new(HealthChecks { services, watches: Arc::new(Semaphore::new(WATCHES_MAX)) })
+}
+
+fn response(status: ServingStatus) -> HealthCheckResponse {
+    HealthCheckResponse { status: status.into() }
+}
+
+#[tonic::async_trait]
+impl Health for HealthChecks {
+    async fn check(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<HealthCheckResponse>, Status> {
+        if !self.services.contains(&request.get_ref().service.as_str()) {
+            return Err(Status::not_found("there is no such service"));
+        }
+        Ok(Response::new(response(ServingStatus::Serving)))
+    }
+
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
+
+    async fn watch(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let watch = self.watches.clone().try_acquire_owned();
+        let watch = watch.map_err(|_| {
+            Status::resource_exhausted("this node has too many health watches: use Check, or retry later")
+        })?;
+        let is_known = self.services.contains(&request.get_ref().service.as_str());
+        let status = if is_known { ServingStatus::Serving } else { ServingStatus::ServiceUnknown };
+        let end = async move {
+            tokio::time::sleep(WATCH_AGE_MAX).await;
+            drop(watch);
+            Err(Status::unavailable("the watch has reached its maximum age: open another one"))
+        };
+        let statuses = stream::iter([Ok(response(status))]).chain(stream::once(end));
+        Ok(Response::new(Box::pin(statuses)))
+    }
+}

@@ -1,0 +1,137 @@
+//! Bodies of requests: who may send one, how large it is, and how long it takes.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use futures_util::{StreamExt, stream};
+use pitwheel::Role;
+use pitwheel_proto::v1;
+use pitwheel_server::Options;
+use pitwheel_testkit::{TestDb, WAIT_MAX};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::{Code, Request, Status};
+use tonic_prost::ProstCodec;
+
+use crate::support::Node;
+
+const MIB: usize = 1024 * 1024;
+/// Far less than the deadline of a body.
+const AT_ONCE: Duration = Duration::from_secs(4);
+
+async fn start_with_tokens(db: &TestDb) -> Result<Node> {
+    let mut options = Options::default();
+    options.require_tokens = true;
+    Node::start_with(db.pitwheel(), options, "127.0.0.1:0".parse()?).await
+}
+
+async fn secret(db: &TestDb, role: Role) -> Result<String> {
+    Ok(db.pitwheel().create_token(role.as_str(), role, None).await?.1)
+}
+
+/// A request whose head was sent, and the first bytes of its body.
+struct HalfSent(TcpStream);
+
+impl HalfSent {
+    /// By hand: no client library leaves a body unfinished.
+    async fn new(node: &Node, secret: &str, declared: usize, sent: usize) -> Result<HalfSent> {
+        let mut socket = TcpStream::connect(node.address).await?;
+        let head = format!(
+            "POST /api/v1/jobs HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {secret}\r\n\
+             content-type: application/json\r\ncontent-length: {declared}\r\n\r\n"
+        );
+        socket.write_all(head.as_bytes()).await?;
+        socket.write_all(&vec![b' '; sent]).await?;
+        Ok(HalfSent(socket))
+    }
+
+    async fn status(mut self) -> Result<u16> {
+        let mut line = [0; 12];
+        timeout(WAIT_MAX, self.0.read_exact(&mut line)).await??;
+        Ok(std::str::from_utf8(&line[9..])?.parse()?)
+    }
+}
+
+/// Calls Enqueue with these messages, each sent as soon as it is there.
+async fn enqueue(
+    node: &Node,
+    secret: &str,
+    jobs: impl futures_util::Stream<Item = v1::EnqueueRequest> + Send + 'static,
+) -> Result<Status> {
+    let mut client = Grpc::new(tonic::transport::Endpoint::new(node.url())?.connect().await?);
+    client.ready().await?;
+    let mut request = Request::new(jobs);
+    request.metadata_mut().insert("authorization", format!("Bearer {secret}").parse()?);
+    let path = PathAndQuery::from_static("/pitwheel.v1.JobService/Enqueue");
+    let codec = ProstCodec::<v1::EnqueueRequest, v1::EnqueueResponse>::default();
+    let answer = timeout(WAIT_MAX, client.client_streaming(request, path, codec)).await?;
+    Ok(answer.map(drop).expect_err("refused"))
+}
+
+#[tokio::test]
+async fn a_caller_who_may_not_enqueue_is_refused_before_the_body() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = start_with_tokens(&db).await?;
+    let viewer = secret(&db, Role::Viewer).await?;
+    let started = Instant::now();
+    assert_eq!(HalfSent::new(&node, &viewer, 3 * MIB, 0).await?.status().await?, 403);
+    let status = enqueue(&node, &viewer, stream::pending()).await?;
+    assert_eq!(status.code(), Code::PermissionDenied, "{status}");
+    assert!(started.elapsed() < AT_ONCE, "no body was waited for: {:?}", started.elapsed());
+    let job = v1::NewJob { payload: "x".repeat(31 * MIB), ..v1::NewJob::default() };
+    let large = stream::once(async { v1::EnqueueRequest { jobs: vec![job] } });
+    assert_eq!(enqueue(&node, &viewer, large).await?.code(), Code::PermissionDenied);
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_large_is_refused_before_it_is_read() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = start_with_tokens(&db).await?;
+    let producer = secret(&db, Role::Producer).await?;
+    assert_eq!(HalfSent::new(&node, &producer, 5 * MIB, 0).await?.status().await?, 413);
+    let jobs =
+        vec![v1::NewJob { kind: "work".into(), payload: "1".repeat(200_000), ..v1::NewJob::default() }; 30];
+    let large = stream::once(async { v1::EnqueueRequest { jobs } });
+    let status = enqueue(&node, &producer, large).await?;
+    assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+    assert!(status.message().contains("smaller batches"), "{status}");
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_body_that_is_never_completed_is_given_up() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = start_with_tokens(&db).await?;
+    let producer = secret(&db, Role::Producer).await?;
+    let held = HalfSent::new(&node, &producer, 100_000, 99_990).await?;
+    let none = enqueue(&node, &producer, stream::iter([]).chain(stream::pending()));
+    let (http, grpc) = tokio::join!(held.status(), none);
+    assert_eq!(http?, 408);
+    assert_eq!(grpc?.code(), Code::DeadlineExceeded);
+    node.stop().await
+}
+
+#[tokio::test]
+async fn the_large_bodies_of_one_token_do_not_keep_others_out() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = start_with_tokens(&db).await?;
+    let (producer, other) = (secret(&db, Role::Producer).await?, secret(&db, Role::Operator).await?);
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        held.push(HalfSent::new(&node, &producer, 4 * MIB, 10).await?);
+    }
+    let fifth = HalfSent::new(&node, &producer, 4 * MIB, 10).await?;
+    let started = Instant::now();
+    let body = HalfSent::new(&node, &other, 20, 20).await?;
+    assert_eq!(body.status().await?, 400, "20 spaces are no JSON");
+    assert!(started.elapsed() < AT_ONCE, "another token has room: {:?}", started.elapsed());
+    assert_eq!(fifth.status().await?, 429);
+    drop(held);
+    node.stop().await
+}

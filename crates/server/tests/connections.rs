@@ -1,0 +1,99 @@
+//! Connections that send nothing: they are closed, and keep nobody from being served.
+
+mod support;
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use pitwheel_testkit::{Http, TestDb, WAIT_MAX};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tonic::Code;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
+use crate::support::Node;
+
+const LEASE: Duration = Duration::from_secs(30);
+/// More than the server's limit of health watches.
+const WATCHES: usize = 1001;
+
+/// Waits until the server has closed the connection.
+async fn closed(mut socket: TcpStream) -> Result<()> {
+    let mut rest = Vec::new();
+    // A reset is as good as an end.
+    let _ = timeout(WAIT_MAX, socket.read_to_end(&mut rest)).await.context("still open")?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_connection_that_sends_no_request_is_closed() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let silent = TcpStream::connect(node.address).await?;
+    let mut one_byte = TcpStream::connect(node.address).await?;
+    one_byte.write_all(b"P").await?;
+    let (silent, one_byte) = tokio::join!(closed(silent), closed(one_byte));
+    silent.context("silent")?;
+    one_byte.context("one byte")?;
+    node.stop().await
+}
+
+/// Sends a request over a connection that stays open.
+async fn check_health(socket: &mut TcpStream) -> Result<()> {
+    socket.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await?;
+    let mut answer = Vec::new();
+    while !answer.ends_with(br#"{"status":"ok"}"#) {
+        anyhow::ensure!(timeout(WAIT_MAX, socket.read_buf(&mut answer)).await?? > 0, "closed");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_connection_that_sent_a_request_stays_open() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let mut kept = TcpStream::connect(node.address).await?;
+    check_health(&mut kept).await?;
+    closed(TcpStream::connect(node.address).await?).await?;
+    check_health(&mut kept).await?;
+    drop(kept);
+    node.stop().await
+}
+
+#[tokio::test]
+async fn silent_connections_do_not_delay_a_health_check() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let mut silent = Vec::new();
+    for _ in 0..3000 {
+        silent.push(TcpStream::connect(node.address).await?);
+    }
+    assert_eq!(Http::new(node.address).get("/healthz").await?.status, 200);
+    for socket in silent {
+        closed(socket).await?;
+    }
+    node.stop().await
+}
+
+#[tokio::test]
+async fn the_number_of_health_watches_is_limited() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let channel = tonic::transport::Endpoint::new(node.url())?.connect().await?;
+    let mut client = HealthClient::new(channel);
+    let mut watches = Vec::new();
+    let refused = loop {
+        match client.watch(HealthCheckRequest::default()).await {
+            Ok(watch) => watches.push(watch),
+            Err(refused) => break refused,
+        }
+        assert!(watches.len() < WATCHES, "no limit");
+    };
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    let checked = client.check(HealthCheckRequest::default()).await?.into_inner();
+    assert_eq!(checked.status, 1, "a check is answered all the same");
+    drop(watches);
+    node.stop().await
+}

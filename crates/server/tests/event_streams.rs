@@ -1,0 +1,79 @@
+//! Streams of events belong to a token: they end with it, and one token has a limited number.
+
+mod support;
+
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::Result;
+use pitwheel::Role;
+use pitwheel_server::Options;
+use pitwheel_testkit::{Events, Http, TestDb};
+
+use crate::support::Node;
+
+/// How soon a stream ends. One second more than promised, for a slow machine.
+const SOON: Duration = Duration::from_secs(3);
+/// Event streams of one token.
+const TOKEN_STREAMS: usize = 100;
+
+async fn start_with_tokens(db: &TestDb) -> Result<Node> {
+    let mut options = Options::default();
+    options.require_tokens = true;
+    Node::start_with(db.pitwheel(), options, "127.0.0.1:0".parse()?).await
+}
+
+/// Waits until a stream has ended. The error is that of the test's client, which waits only so long.
+async fn ended(mut events: Events) -> Duration {
+    let started = Instant::now();
+    while events.next().await.is_ok() {}
+    started.elapsed()
+}
+
+#[tokio::test]
+async fn a_token_that_is_no_longer_valid_loses_its_event_streams() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = start_with_tokens(&db).await?;
+    let id = db.job().insert().await?;
+    let revoked = db.pitwheel().create_token("revoked", Role::Producer, None).await?.1;
+    let lifetime = Duration::from_secs(3);
+    let expires_at = SystemTime::now() + lifetime;
+    let expiring = db.pitwheel().create_token("expiring", Role::Viewer, Some(expires_at)).await?.1;
+    let kept = db.pitwheel().create_token("kept", Role::Viewer, None).await?.1;
+    let path = format!("/api/v1/events?jobs={id}");
+    let http = Http::new(node.address);
+    let mut streams = Vec::new();
+    for secret in [&revoked, &expiring, &kept] {
+        let mut events = http.token(secret).events(&path).await?;
+        assert_eq!(events.next().await?.0, "job");
+        streams.push(events);
+    }
+    let mut kept = streams.remove(2);
+    db.pitwheel().revoke_token("revoked").await?;
+    let expiring = streams.remove(1);
+    let (of_revoked, of_expiring) = tokio::join!(ended(streams.remove(0)), ended(expiring));
+    assert!(of_revoked < SOON, "{of_revoked:?}");
+    assert!(of_expiring < lifetime + SOON, "{of_expiring:?}");
+    db.pitwheel().cancel(id).await?;
+    assert_eq!(kept.next().await?.1["state"], "cancelled", "another token keeps its stream");
+    node.stop().await
+}
+
+#[tokio::test]
+async fn one_token_cannot_take_all_event_streams() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = start_with_tokens(&db).await?;
+    let producer = db.pitwheel().create_token("producer", Role::Producer, None).await?.1;
+    let other = db.pitwheel().create_token("other", Role::Viewer, None).await?.1;
+    let id = db.job().insert().await?;
+    let path = format!("/api/v1/events?jobs={id}");
+    let http = Http::new(node.address).token(&producer);
+    let mut streams = Vec::new();
+    for _ in 0..TOKEN_STREAMS {
+        streams.push(http.events(&path).await?);
+    }
+    assert_eq!(http.get(&path).await?.status, 429);
+    let mut events = Http::new(node.address).token(&other).events(&path).await?;
+    assert_eq!(events.next().await?.0, "job");
+    drop((streams, events));
+    node.stop().await
+}

@@ -1,0 +1,79 @@
+//! Calls that reach a loopback address from outside this machine: pages of other sites, and proxies.
+
+mod support;
+
+use std::time::Duration;
+
+use anyhow::Result;
+use pitwheel_proto::v1;
+use pitwheel_testkit::{Http, TestDb};
+use serde_json::json;
+use tonic::{Code, Request};
+
+use crate::support::Node;
+
+const LEASE: Duration = Duration::from_secs(30);
+
+#[tokio::test]
+async fn no_content_type_lets_a_page_of_another_site_in() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let token = json!({ "name": "stolen", "role": "admin" }).to_string();
+    for content_type in ["application/grpc+json", "application/grpc", "application/json", "text/plain"] {
+        let page = Http::new(node.address)
+            .header("host", "evil.example")
+            .header("origin", "http://evil.example")
+            .header("content-type", content_type);
+        let response = page.send("POST", "/api/v1/tokens", token.clone()).await?;
+        assert_eq!(response.status, 403, "{content_type}: {}", response.text);
+    }
+    assert_eq!(db.count("select count(*) from pitwheel.token").await?, 0, "no token was created");
+    node.stop().await
+}
+
+#[tokio::test]
+async fn grpc_over_http_1_is_refused() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let http = Http::new(node.address).header("content-type", "application/grpc");
+    for path in ["/pitwheel.v1.JobService/Enqueue", "/grpc.health.v1.Health/Check"] {
+        let response = http.send("POST", path, vec![0; 5]).await?;
+        assert_eq!(response.status, 505, "{path}: {}", response.text);
+    }
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_grpc_call_of_a_page_is_refused_over_http_2_too() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let job = v1::NewJob { kind: "work".into(), ..v1::NewJob::default() };
+    let mut request = Request::new(v1::EnqueueRequest { jobs: vec![job] });
+    request.metadata_mut().insert("origin", "https://evil.example".parse()?);
+    let refused = node.jobs().await?.enqueue(request).await.expect_err("a page sent it");
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_call_through_a_proxy_needs_a_token() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let http = Http::new(node.address);
+    for (name, value) in [
+        ("x-forwarded-for", "203.0.113.9"),
+        ("forwarded", "for=203.0.113.9"),
+        ("x-forwarded-proto", "https"),
+        ("x-real-ip", "203.0.113.9"),
+        ("via", "1.1 proxy"),
+    ] {
+        assert_eq!(http.header(name, value).get("/api/v1/queues").await?.status, 401, "{name}");
+        let mut request = Request::new(v1::GetJobRequest { job_id: 1 });
+        request.metadata_mut().insert(name, value.parse()?);
+        let refused = node.jobs().await?.get_job(request).await.expect_err("no token");
+        assert_eq!(refused.code(), Code::Unauthenticated, "{name}");
+    }
+    assert_eq!(http.get("/api/v1/queues").await?.status, 200, "a program on this machine needs none");
+    assert_eq!(http.header("x-forwarded-for", "203.0.113.9").get("/healthz").await?.status, 200);
+    node.stop().await
+}
