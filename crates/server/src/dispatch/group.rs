@@ -1,7 +1,9 @@
 //! Streams that take the same kinds from the same queues. One claimer claims for all of them.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use pitwheel::engine::QueueSlots;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -37,5 +39,18 @@ impl Group {
     /// Counts the claims, so that each claim starts with another queue and another stream.
     pub(crate) fn next_turn(&self) -> usize {
         self.turn.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The queues of one claim, all or some, each with all the slots, which they share. Another queue is first each turn.
+    pub(crate) fn slots_by_queue(
+        &self,
+        turn: usize,
+        slots: usize,
+        only: Option<&BTreeSet<String>>,
+    ) -> Vec<QueueSlots> {
+        let count = self.queues.len();
+        let queues = (0..count).map(|n| &self.queues[(turn + n) % count]);
+        let asked = queues.filter(|queue| only.is_none_or(|only| only.contains(*queue)));
+        asked.map(|queue| QueueSlots { queue: queue.clone(), slots }).collect()
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use pitwheel::Claim;
 use pitwheel::engine::limits::CLAIM_MAX;
-use pitwheel::engine::{Claimed, Ctid, Hold, QueueSlots, Reserved, Settlement, Unlocked};
+use pitwheel::engine::{Claimed, Ctid, Hold, Reserved, Settlement, Unlocked};
 use tokio::sync::mpsc;
 
 use crate::dispatch::group::Group;
@@ -171,12 +171,7 @@ impl Streams {
             });
         }
         let total = slots_by_worker.len();
-        let queues = group.queues.len();
-        let slots_by_queue = (0..queues)
-            .map(|n| &group.queues[(turn + n) % queues])
-            .filter(|queue| only.is_none_or(|only| only.contains(*queue)))
-            .map(|queue| QueueSlots { queue: queue.clone(), slots: total });
-        Reserved { slots_by_queue: slots_by_queue.collect(), slots_by_worker, total }
+        Reserved { slots_by_queue: group.slots_by_queue(turn, total, only), slots_by_worker, total }
     }
 
     /// Frees the reserved slots that a claim did not fill.
