@@ -25,7 +25,7 @@ use crate::postgres::{Pool, Sql, query};
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// The maximum number of connections of this handle. A worker opens up to five more.
+    /// The maximum number of connections of this handle. A worker opens up to seven more.
     pub connections: usize,
     /// The `application_name` of the connections, unless the URL has one.
     pub application: String,
