@@ -86,13 +86,17 @@ pub enum DatabaseError {
     Unreachable(String),
 }
 
+/// The SQLSTATE of a write to a standby: after a failover the address may still lead to the old primary.
+const READ_ONLY: &str = "25006";
+
 impl DatabaseError {
     /// SQLSTATE classes of temporary errors: connection, transaction rollback, resources, locks, operator intervention.
     fn is_transient(&self) -> bool {
         match self {
             DatabaseError::Unreachable(_) => true,
             DatabaseError::Refused { code, .. } => {
-                ["08", "40", "53", "55", "57"].iter().any(|class| code.starts_with(class))
+                code == READ_ONLY
+                    || ["08", "40", "53", "55", "57"].iter().any(|class| code.starts_with(class))
             }
         }
     }
@@ -149,4 +153,22 @@ fn with_causes(error: &dyn std::error::Error) -> String {
         cause = inner.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failover_passes_and_a_mistake_does_not() {
+        let refused = |code: &str| {
+            Error::Database(DatabaseError::Refused { message: String::new(), code: code.to_owned() })
+        };
+        for passes in ["25006", "57P01", "53300", "40001", "55P03", "08006"] {
+            assert!(refused(passes).is_transient(), "{passes}");
+        }
+        for stays in ["42P01", "22023", "25001", "23505"] {
+            assert!(!refused(stays).is_transient(), "{stays}");
+        }
+    }
 }

@@ -24,6 +24,8 @@ const CHANNEL: &str = "pitwheel";
 const COALESCE: Duration = Duration::from_millis(5);
 /// How long a broken listener waits before it connects again.
 const RECONNECT: Duration = Duration::from_secs(2);
+/// How long the listener waits after its own hint did not arrive: a server that was slow once passes them on later.
+const TRY_AGAIN: Duration = Duration::from_secs(60);
 /// How long the listener waits for its own first hint. If it does not arrive, a pooler in between drops hints.
 const SELF_TEST: Duration = Duration::from_secs(2);
 /// How many queues are remembered for this before the memory is cleared.
@@ -127,19 +129,22 @@ pub async fn listen(pool: &Pool, listener: HintListener) {
                 Err(error) => Err(error.into()),
             },
         };
-        match ended {
+        let pause = match ended {
             Ok(Received::Nothing) => {
                 tracing::info!(
-                    "no hints arrive on this connection (a pooler in transaction mode?): polling only"
+                    "no hints arrive on this connection (a pooler in transaction mode?): polling only, will try again"
                 );
-                return;
+                TRY_AGAIN
             }
-            Ok(Received::Closed) => {}
-            Err(error) => tracing::debug!(%error, "the listener lost its connection"),
-        }
+            Ok(Received::Closed) => RECONNECT,
+            Err(error) => {
+                tracing::debug!(%error, "the listener lost its connection");
+                RECONNECT
+            }
+        };
         // Hints that were sent meanwhile did not arrive.
         (listener.due)(None);
-        tokio::time::sleep(RECONNECT.mul_f64(0.5 + fastrand::f64())).await;
+        tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
     }
 }
 
