@@ -8,6 +8,7 @@ mod latency;
 mod lists;
 mod python;
 mod remote;
+mod scale;
 mod streams;
 
 pub(crate) use drain::{drain, end_to_end};
@@ -18,4 +19,5 @@ pub(crate) use latency::{late, latency, remote_latency};
 pub(crate) use lists::lists;
 pub(crate) use python::{interpreter, python};
 pub(crate) use remote::remote;
+pub(crate) use scale::scale;
 pub(crate) use streams::streams;

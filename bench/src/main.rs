@@ -19,13 +19,14 @@ use pitwheel_devdb::{Options, Server};
 use crate::report::Row;
 
 /// All cases. Without an argument all but the last one run: that one compares drivers.
-const CASES: [&str; 16] = [
+const CASES: [&str; 17] = [
     "drain",
     "few_slots",
     "end_to_end",
     "backlog",
     "in_flight",
     "pinned",
+    "scale",
     "late",
     "latency",
     "idle",
@@ -77,6 +78,7 @@ async fn measure(case: &str, url: &str) -> Result<Vec<Row>> {
         "backlog" => cases::backlog(url).await,
         "in_flight" => cases::in_flight(url).await,
         "pinned" => cases::pinned(url).await,
+        "scale" => cases::scale(url).await,
         "late" => cases::late(url).await,
         "latency" => cases::latency(url).await,
         "idle" => cases::idle(url).await,
