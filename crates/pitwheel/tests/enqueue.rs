@@ -79,9 +79,13 @@ async fn a_key_given_twice_in_one_batch_is_one_job() -> Result<()> {
 #[tokio::test]
 async fn a_run_at_in_the_past_means_now() -> Result<()> {
     let db = TestDb::new().await?;
-    let id = db.pitwheel().enqueue(NewJob::of(&Work { n: 1 }).run_at(SystemTime::UNIX_EPOCH)).await?.id;
+    let past = || NewJob::of(&Work { n: 1 }).run_at(SystemTime::UNIX_EPOCH);
+    let plain = db.pitwheel().enqueue(past()).await?.id;
+    let keyed = db.pitwheel().enqueue(past().key("k")).await?.id;
     let by_sql = db.count("select pitwheel.enqueue('work', run_at => '1999-01-01')").await?;
-    for id in [id, by_sql] {
+    let keyed_by_sql =
+        db.count("select pitwheel.enqueue('work', run_at => '1999-01-01', key => 'l')").await?;
+    for id in [plain, keyed, by_sql, keyed_by_sql] {
         let job = db.pitwheel().job(id).await?;
         assert!(job.summary.run_at >= job.summary.enqueued_at - Duration::from_millis(1));
     }

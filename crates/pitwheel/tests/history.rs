@@ -28,6 +28,32 @@ async fn old_partitions_are_dropped_and_those_of_the_coming_days_exist() -> Resu
 }
 
 #[tokio::test]
+async fn a_day_is_dropped_when_all_of_it_is_too_old_and_not_before() -> Result<()> {
+    let db = TestDb::new().await?;
+    let client = db.client().await?;
+    for day in ["20200101", "20200102", "20200103"] {
+        client
+            .batch_execute(&format!(
+                "create table pitwheel.job_history_{day} (like pitwheel.job_history including constraints);
+                alter table pitwheel.job_history attach partition pitwheel.job_history_{day}
+                for values from (timestamp '{day}' at time zone 'utc')
+                    to ((timestamp '{day}' + interval '1 day') at time zone 'utc')"
+            ))
+            .await?;
+    }
+    // Jobs are kept from half an hour before the end of the second day on, then from half an hour after it.
+    for (minutes, dropped) in [(-30, 1), (30, 1)] {
+        let kept_from = format!("timestamptz '2020-01-03 00:00Z' + interval '{minutes} minutes'");
+        let age = db.count(&format!("select extract(epoch from now() - ({kept_from}))::bigint")).await?;
+        let keep = Duration::from_secs(age.unsigned_abs());
+        assert_eq!(db.pitwheel().prune_history(keep).await?, dropped, "{minutes} minutes");
+    }
+    let last = "select count(*) from pg_class where relname = 'job_history_20200103'";
+    assert_eq!(db.count(last).await?, 1, "it has jobs to keep");
+    Ok(())
+}
+
+#[tokio::test]
 async fn jobs_in_the_default_partition_are_pruned_too() -> Result<()> {
     let db = TestDb::new().await?;
     let id = db.pitwheel().enqueue(NewJob::raw("test", "{}")).await?.id;

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use pitwheel::{Context, NewJob, State};
-use pitwheel_testkit::{TestDb, Work, start_worker, wait_until, worker};
+use pitwheel_testkit::{TestDb, WAIT_MAX, Work, start_worker, wait_until, worker};
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 type Gated = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
@@ -111,5 +112,32 @@ async fn a_worker_that_ends_settles_what_is_unlocked_in_time() -> Result<()> {
     lock.rollback().await?;
     assert_eq!(stopping.await??.settled, 1);
     assert_eq!(db.count("select count(*) from pitwheel.job_history where state = 'done'").await?, 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_claim_takes_the_jobs_beside_a_locked_one() -> Result<()> {
+    let db = TestDb::new().await?;
+    let mut ids = Vec::new();
+    for crashes in [0, 0, 0, 0, 2, 2] {
+        ids.push(db.job().crashes(crashes).insert().await?);
+    }
+    let mut client = db.client().await?;
+    let lock = client.transaction().await?;
+    for first in [ids[0], ids[4]] {
+        lock.execute("select from pitwheel.job where id = $1 for update", &[&first]).await?;
+    }
+    let worker = db.register().await?;
+    // A claim that waited for the lock would wait until the test ends.
+    let claimed = timeout(WAIT_MAX, async {
+        let one = db.claim_as(worker, 1).await?;
+        let for_workers = db.claim_for_workers(&[worker, worker]).await?;
+        let alone = db.claim_alone(worker).await?;
+        Ok::<_, anyhow::Error>(one.into_iter().chain(for_workers).chain(alone))
+    });
+    let claimed: Vec<i64> = claimed.await??.map(|job| job.claim.id).collect();
+    assert_eq!(claimed, [ids[1], ids[2], ids[3], ids[5]]);
+    lock.rollback().await?;
+    assert_eq!(db.claim_as(worker, 5).await?.len(), 1);
     Ok(())
 }

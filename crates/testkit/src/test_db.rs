@@ -88,6 +88,17 @@ impl TestDb {
         claim_on(&self.client, worker, slots).await
     }
 
+    /// Claims as a node does for its streams: the n-th due job goes to the n-th of these workers.
+    pub async fn claim_for_workers(&self, slots_by_worker: &[i64]) -> Result<Vec<Claimed>> {
+        claim_for_workers_on(&self.client, slots_by_worker).await
+    }
+
+    /// Claims one suspect of the queue `default` and the kind `test`.
+    pub async fn claim_alone(&self, worker: i64) -> Result<Option<Claimed>> {
+        let (queues, kinds) = (["default".to_owned()], ["test".to_owned()]);
+        Ok(engine::claim_alone(&self.client, worker, &queues, &kinds).await?)
+    }
+
     /// Settles the job as done and keeps it in the history.
     pub async fn complete(&self, job: &Claimed) -> Result<Settled> {
         self.settle(job, Ending::done(History::All, Some(job.ctid))).await
@@ -143,6 +154,13 @@ pub(crate) async fn claim_on(client: &Client, worker: i64, slots: usize) -> Resu
     let bounds = Cursor::new(["default"].into_iter()).bounds();
     let kinds = ["test".to_owned()];
     Ok(engine::claim(client, worker, &asks, &kinds, &bounds).await?)
+}
+
+/// Claims on this connection as a node does for its streams, from the start of the queue `default`.
+pub(crate) async fn claim_for_workers_on(client: &Client, slots_by_worker: &[i64]) -> Result<Vec<Claimed>> {
+    let (queues, kinds) = (["default".to_owned()], ["test".to_owned()]);
+    let bounds = Cursor::new(["default"].into_iter()).bounds();
+    Ok(engine::claim_for_workers(client, slots_by_worker, &queues, &kinds, &bounds).await?.jobs)
 }
 
 /// Sweeps on this connection: no tick is too early and no gap too long.

@@ -1,10 +1,19 @@
 -- abandoned_jobs.sql: the jobs that dead workers still hold, a page of holds at a time, oldest first, above the hold $2.
--- Uses hold_worker: it costs what the dead workers held. The writes that follow are fenced. A row that another transaction has
--- locked (a settle in a user's transaction) is skipped, so that one open transaction cannot stop the sweep.
+-- Uses hold_worker: it costs what the dead workers held. `offset 0` keeps the order by id out of the probe of a worker, which
+-- could otherwise become a scan of hold_pkey, past the holds of all workers.
+-- The writes that follow are fenced. A row that another transaction has locked (a settle in a user's transaction) is skipped,
+-- so that one open transaction cannot stop the sweep.
+-- A job is found by a range of one id, in the order of ids: only job_pkey has that order. With `=` a plan could read all of
+-- job_due, which ends with the id, once the table was analyzed without rows.
 with holds as materialized (
-    select hold.id, hold.worker, hold.job_ids, worker.name
+    select hold.id, worker.id as worker, hold.job_ids, worker.name
     from pitwheel.worker
-    join pitwheel.hold on hold.worker = worker.id
+    cross join lateral (
+        select hold.id, hold.job_ids
+        from pitwheel.hold
+        where hold.worker = worker.id
+        offset 0
+    ) as hold
     where worker.dead_at is not null
       and hold.id > $2
     order by hold.id
@@ -16,6 +25,10 @@ cross join lateral unnest(holds.job_ids) as held(id)
 left join lateral (
     select job.id, job.fence, job.crashes, job.attempt
     from pitwheel.job
-    where job.id = held.id and job.holder = holds.worker
+    where job.id >= held.id
+      and job.id <= held.id
+      and job.holder = holds.worker
+    order by job.id
+    limit 1
     for no key update skip locked
 ) as job on true

@@ -1,8 +1,32 @@
 -- drop_holds.sql: deletes these holds, as far as none of their jobs is held any more.
 -- A hold stays while one of its jobs is held, for instance because a settle of it is in progress.
+-- Uses hold_pkey and job_pkey, one probe per hold and per job. Each is found by a range of one id, in the order of ids: only
+-- the primary key has that order. With `=` a plan could read all of another index, once the table was analyzed without rows.
+-- A hold is never updated, so its ctid does not change.
+with empty as materialized (
+    select hold.tid
+    from unnest($1::bigint[]) as given(id)
+    cross join lateral (
+        select hold.ctid as tid, hold.worker, hold.job_ids
+        from pitwheel.hold
+        where hold.id >= given.id
+          and hold.id <= given.id
+        order by hold.id
+        limit 1
+    ) as hold
+    where not exists (
+        select
+        from unnest(hold.job_ids) as held(id)
+        cross join lateral (
+            select
+            from pitwheel.job
+            where job.id >= held.id
+              and job.id <= held.id
+              and job.holder = hold.worker
+            order by job.id
+            limit 1
+        ) as job
+    )
+)
 delete from pitwheel.hold
-where hold.id = any($1::bigint[])
-  and not exists (
-      select from pitwheel.job
-      where job.id = any(hold.job_ids) and job.holder = hold.worker
-  )
+where hold.ctid = any (array(select empty.tid from empty))

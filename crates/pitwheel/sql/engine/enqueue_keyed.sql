@@ -28,5 +28,10 @@ select coalesce(added.id, twin.id, live.id) as id, added.id is not null as is_ne
 from input
 left join added on added.id = input.id
 left join added as twin on added.id is null and twin.kind = input.kind and twin.key = input.key
-left join pitwheel.job as live on added.id is null and live.kind = input.kind and live.key = input.key
+left join lateral (
+    select job.id
+    from pitwheel.job
+    where added.id is null and job.kind = input.kind and job.key = input.key
+    limit 1 -- one index probe per job: a join could be planned as a scan of the whole of job_key
+) as live on true
 order by input.n

@@ -4,6 +4,8 @@
 -- Rows not returned: that claim no longer holds the job (swept, claimed again, or settled before), and none of its followers
 -- exist. A follower whose key a live job of its kind has is not added. The sort makes every delete come before the first
 -- insert, so a follower may have the key of the job that it follows. Uses job_pkey and job_key.
+-- A job is found by a range of one id, in the order of ids: only job_pkey has that order. With `=` a plan could read all of
+-- job_due, which ends with the id, once the table was analyzed without rows.
 with emptied as (
     delete from pitwheel.hold
     where hold.id = any($6::bigint[])
@@ -19,9 +21,11 @@ free as materialized (
     cross join lateral (
         select job.ctid as tid, job.id
         from pitwheel.job
-        where job.id = ended.id
+        where job.id >= ended.id
+          and job.id <= ended.id
           and job.fence = ended.fence
           and job.holder is not null
+        order by job.id
         limit 1
         for update skip locked
     ) as job
@@ -74,9 +78,11 @@ from ended
 cross join lateral (
     select job.id
     from pitwheel.job
-    where job.id = ended.id
+    where job.id >= ended.id
+      and job.id <= ended.id
       and job.fence = ended.fence
       and job.holder is not null
+    order by job.id
     limit 1
 ) as job
 where not exists (select from free where free.id = ended.id)

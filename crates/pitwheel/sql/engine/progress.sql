@@ -1,5 +1,8 @@
 -- progress.sql: writes the progress of the claimed jobs. A row that another transaction has locked is skipped: the next report
 -- will be written. Returns the claims that still hold; the other rows were not changed.
+-- A job is found by a range of one id, in the order of ids: only job_pkey has that order. With `=` a plan could read all of
+-- job_due, which ends with the id, once the table was analyzed without rows.
+-- The update adds 0 to the id, so that no plan joins by a scan of job_pkey: the rows are those of the ctids.
 with report as materialized (
     select report.id, report.fence, report.progress, report.note
     from unnest($1::bigint[], $2::bigint[], $3::real[], $4::text[]) as report(id, fence, progress, note)
@@ -10,9 +13,11 @@ free as materialized (
     cross join lateral (
         select job.ctid as tid
         from pitwheel.job
-        where job.id = report.id
+        where job.id >= report.id
+          and job.id <= report.id
           and job.fence = report.fence
           and job.holder is not null
+        order by job.id
         limit 1
         for no key update skip locked
     ) as job
@@ -22,7 +27,7 @@ written as (
     set progress = report.progress, note = report.note
     from report
     where job.ctid = any (array(select free.tid from free))
-      and job.id = report.id
+      and job.id + 0 = report.id
       and job.fence = report.fence
 )
 select report.id, report.fence
@@ -30,8 +35,10 @@ from report
 cross join lateral (
     select job.id
     from pitwheel.job
-    where job.id = report.id
+    where job.id >= report.id
+      and job.id <= report.id
       and job.fence = report.fence
       and job.holder is not null
+    order by job.id
     limit 1
 ) as job

@@ -2,6 +2,9 @@
 -- `uncharged` does not count the attempt, `crashed` counts a crash.
 -- Rows not returned: the claim no longer holds the job, a cancel was requested, or another transaction has locked the row,
 -- which is not waited for. The caller finishes them as cancelled, and finish.sql tells the three apart.
+-- A job is found by a range of one id, in the order of ids: only job_pkey has that order. With `=` a plan could read all of
+-- job_due, which ends with the id, once the table was analyzed without rows.
+-- The update adds 0 to the id, so that no plan joins by a scan of job_pkey: the rows are those of the ctids.
 with back as materialized (
     select back.id, back.fence, back.delay_ms, back.uncharged, back.crashed, back.error
     from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bool[], $5::bool[], $6::text[])
@@ -13,10 +16,12 @@ free as materialized (
     cross join lateral (
         select job.ctid as tid
         from pitwheel.job
-        where job.id = back.id
+        where job.id >= back.id
+          and job.id <= back.id
           and job.fence = back.fence
           and job.holder is not null
           and job.cancel_requested_at is null
+        order by job.id
         limit 1
         for no key update skip locked
     ) as job
@@ -31,6 +36,6 @@ set holder = null,
     errors = pitwheel.with_error(job.errors, back.error)
 from back
 where job.ctid = any (array(select free.tid from free))
-  and job.id = back.id
+  and job.id + 0 = back.id
   and job.fence = back.fence
 returning job.id, job.fence, true as written

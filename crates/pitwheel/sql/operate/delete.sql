@@ -1,17 +1,28 @@
 -- delete.sql: deletes waiting and finished jobs for good.
+-- A job is found by a range of one id, in the order of ids: only job_pkey has that order. With `=` a plan could read all of
+-- job_due, which ends with the id, once the table was analyzed without rows.
+-- The delete names the ids twice: the array is the index condition, and the join makes the order of job_pkey useful, so that
+-- no plan reads all of job_pkey or job_due, once the table was analyzed without rows.
 -- No row for an id: no job has it, or it is running.
 with target as materialized (
     select job.id
-    from pitwheel.job
-    where job.id = any($1::bigint[])
-      and job.holder is null
-    order by job.id
-    for update
+    from (select distinct asked.id from unnest($1::bigint[]) as asked(id) order by asked.id) as asked
+    cross join lateral (
+        select job.id
+        from pitwheel.job
+        where job.id >= asked.id
+          and job.id <= asked.id
+          and job.holder is null
+        order by job.id
+        limit 1
+        for update
+    ) as job
 ),
 waiting as (
     delete from pitwheel.job
     using target
-    where job.id = target.id
+    where job.id = any (array(select target.id from target))
+      and job.id = target.id
     returning job.id
 ),
 finished as (

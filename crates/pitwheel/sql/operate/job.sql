@@ -1,5 +1,7 @@
 -- job.sql: one job, live or finished, with all its columns. Zero rows: no such job, or its history was pruned.
-select job.id, job.kind, job.queue,
+-- A job is found by a range of one id, in the order of ids: only job_pkey has that order. With `=` a plan could read all of
+-- job_due, which ends with the id, once the table was analyzed without rows.
+(select job.id, job.kind, job.queue,
     case when job.holder is null then 'waiting' else 'running' end as state,
     job.priority, job.attempt, job.max_attempts, job.key, job.run_at, job.enqueued_at, job.claimed_at,
     null::timestamptz as finished_at, job.progress, job.note, job.fence, job.crashes, job.timeout_ms,
@@ -8,7 +10,9 @@ select job.id, job.kind, job.queue,
     exists (select from pitwheel.kind where kind.name = job.kind and kind.redacted) as redacted
 from pitwheel.job
 left join pitwheel.worker on worker.id = job.holder
-where job.id = $1
+where job.id >= $1 and job.id <= $1
+order by job.id
+limit 1)
 union all
 select history.id, history.kind, history.queue, history.state,
     history.priority, history.attempt, history.max_attempts, history.key, history.run_at, history.enqueued_at,

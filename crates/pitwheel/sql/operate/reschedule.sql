@@ -1,19 +1,30 @@
 -- reschedule.sql: waiting jobs are due at another time. A time in the past, or none, means now: claims rely on it that no
 -- job gets a run_at far in the past (cursor.rs).
+-- A job is found by a range of one id, in the order of ids: only job_pkey has that order. With `=` a plan could read all of
+-- job_due, which ends with the id, once the table was analyzed without rows.
+-- The update names the ids twice: the array is the index condition, and the join makes the order of job_pkey useful, so that
+-- no plan reads all of job_pkey or job_due, once the table was analyzed without rows.
 -- No row for an id: no waiting job has it.
 with target as materialized (
     select job.id
-    from pitwheel.job
-    where job.id = any($1::bigint[])
-      and job.holder is null
-    order by job.id
-    for no key update
+    from (select distinct asked.id from unnest($1::bigint[]) as asked(id) order by asked.id) as asked
+    cross join lateral (
+        select job.id
+        from pitwheel.job
+        where job.id >= asked.id
+          and job.id <= asked.id
+          and job.holder is null
+        order by job.id
+        limit 1
+        for no key update
+    ) as job
 ),
 moved as (
     update pitwheel.job
     set run_at = greatest($2::timestamptz, clock_timestamp())
     from target
-    where job.id = target.id
+    where job.id = any (array(select target.id from target))
+      and job.id = target.id
     returning job.id, job.queue, job.run_at
 ),
 audited as (

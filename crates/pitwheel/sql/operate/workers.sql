@@ -19,7 +19,11 @@ cross join lateral (
         from pitwheel.hold
         cross join unnest(hold.job_ids) as held(id)
         cross join lateral (
-            select from pitwheel.job where job.id = held.id and job.holder = page.id limit 1
+            select
+            from pitwheel.job
+            where job.id >= held.id and job.id <= held.id and job.holder = page.id
+            order by job.id -- so that job_pkey is used, which alone has this order
+            limit 1
         ) as job
         where hold.worker = page.id
         limit 1000

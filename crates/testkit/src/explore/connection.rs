@@ -1,11 +1,11 @@
 //! The connection of a session, and the engine's steps on it, each with a short text as its output.
 
 use anyhow::{Context as _, Result};
-use pitwheel::engine::{self, Ctid, Cursor, Ending, Renewed, Settlement};
+use pitwheel::engine::{self, Ctid, Ending, Renewed, Settlement};
 use pitwheel::{Claim, Context, History, NewJob, Settled, transaction};
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-use crate::test_db::{claim_on, sweep_on};
+use crate::test_db::{claim_for_workers_on, claim_on, sweep_on};
 
 /// The entry that a failed attempt adds to the job's errors.
 const FAILED: &str = r#"{"attempt": 1, "cause": "error", "message": "failed in a test", "worker": "test"}"#;
@@ -27,14 +27,10 @@ impl Connection {
         Ok(self.keep(claimed.iter().map(|job| job.claim)))
     }
 
-    /// Claims as a node does for its streams, one job for each of the slots_by_worker; returns the ids of the jobs.
+    /// Claims as a node does for its streams, one job for each entry of `slots_by_worker`; returns the ids of the jobs.
     pub async fn claim_for_workers(&mut self, slots_by_worker: &[i64]) -> Result<String> {
-        let queues = ["default".to_owned()];
-        let bounds = Cursor::new(["default"].into_iter()).bounds();
-        let claimed =
-            engine::claim_for_workers(&self.client, slots_by_worker, &queues, &["test".to_owned()], &bounds)
-                .await?;
-        Ok(self.keep(claimed.jobs.iter().map(|job| job.claim)))
+        let claimed = claim_for_workers_on(&self.client, slots_by_worker).await?;
+        Ok(self.keep(claimed.iter().map(|job| job.claim)))
     }
 
     fn keep(&mut self, claims: impl Iterator<Item = Claim>) -> String {

@@ -1,4 +1,4 @@
-//! The hot statements keep their plan, whatever the table's statistics are.
+//! Claims read the jobs in the order of job_due, and no further than they need.
 
 use anyhow::{Result, ensure};
 use pitwheel::engine::{self, Cursor, QueueSlots};
@@ -6,16 +6,12 @@ use pitwheel_testkit::TestDb;
 use serde_json::Value;
 use tokio_postgres::Client;
 
-/// A statement with the types and values of its parameters, as `prepare` and `execute` take them.
-struct Statement {
-    sql: &'static str,
-    types: &'static str,
-    values: &'static str,
-}
+use crate::explain::{MODES, Statement, nodes, pages, plan};
 
 /// Worker 1 claims 100 jobs of `default`, on all priorities, from the start.
 const CLAIM: Statement = Statement {
-    sql: include_str!("../sql/engine/claim.sql"),
+    name: "claim",
+    sql: include_str!("../../sql/engine/claim.sql"),
     types: "bigint, text[], int[], int[], smallint[], timestamptz[], bigint[], text[]",
     values: "1, array['default'], array[100], array[1], '{9,8,7,6,5,4,3,2,1,0,-1,-2,-3,-4,-5,-6,-7,-8,-9}',
         array_fill(timestamptz 'epoch', array[19]), array_fill(0::bigint, array[19]), array['test']",
@@ -23,7 +19,8 @@ const CLAIM: Statement = Statement {
 
 /// The same, for the streams of a node.
 const CLAIM_FOR_WORKERS: Statement = Statement {
-    sql: include_str!("../sql/engine/claim_for_workers.sql"),
+    name: "claim_for_workers",
+    sql: include_str!("../../sql/engine/claim_for_workers.sql"),
     types: "bigint[], bigint[], text[], int[], smallint[], timestamptz[], bigint[], text[]",
     values: "array_fill(1::bigint, array[100]), array[1], array['default'], array[1], '{9,8,7,6,5,4,3,2,1,0,-1,-2,-3,-4,-5,-6,-7,-8,-9}',
         array_fill(timestamptz 'epoch', array[19]), array_fill(0::bigint, array[19]), array['test']",
@@ -31,14 +28,13 @@ const CLAIM_FOR_WORKERS: Statement = Statement {
 
 /// The same priorities, from the start to an hour ago, where no job is.
 const LOOK_BACK: Statement = Statement {
-    sql: include_str!("../sql/engine/look_back.sql"),
+    name: "look_back",
+    sql: include_str!("../../sql/engine/look_back.sql"),
     types: "text[], smallint[], timestamptz[], bigint[], timestamptz[], bigint[], text[]",
     values: "array_fill('default'::text, array[19]), '{9,8,7,6,5,4,3,2,1,0,-1,-2,-3,-4,-5,-6,-7,-8,-9}',
         array_fill(timestamptz 'epoch', array[19]), array_fill(0::bigint, array[19]),
         array_fill(now() - interval '1 hour', array[19]), array_fill(0::bigint, array[19]), array['test']",
 };
-
-const MODES: [&str; 2] = ["force_custom_plan", "force_generic_plan"];
 
 /// A connection to a database with worker 1 and without autovacuum, which would analyze the table during the test.
 async fn without_autovacuum(db: &TestDb) -> Result<Client> {
@@ -63,34 +59,13 @@ async fn fill(client: &Client, jobs: usize) -> Result<()> {
     Ok(client.batch_execute(&sql).await?)
 }
 
-/// The plan; with `analyze, buffers` for `how` the statement is run and rolled back, and the plan has its cost.
-async fn plan(client: &Client, statement: &Statement, mode: &str, how: &str) -> Result<Value> {
-    let Statement { sql, types, values } = statement;
-    client
-        .batch_execute(&format!(
-            "begin; set local plan_cache_mode = {mode}; set local enable_seqscan = off;
-            set local enable_bitmapscan = off; prepare hot({types}) as {sql}"
-        ))
-        .await?;
-    let explain = format!("explain ({how}, format json) execute hot({values})");
-    let explained: Value = client.query_one(&explain, &[]).await?.get(0);
-    client.batch_execute("rollback; deallocate hot").await?;
-    Ok(explained[0]["Plan"].clone())
-}
-
-/// All nodes of a plan.
-fn nodes(plan: &Value) -> Vec<&Value> {
-    let below = plan["Plans"].as_array().into_iter().flatten().flat_map(nodes);
-    std::iter::once(plan).chain(below).collect()
-}
-
 /// Fails unless the job table is read by the index `job_due`, and by no sequential scan or sort.
 fn check(plan: &Value, when: &str) -> Result<()> {
     let nodes = nodes(plan);
     let is = |node: &Value, what: &str| node["Node Type"].as_str().is_some_and(|kind| kind.contains(what));
     let of_job = |node: &Value| node["Relation Name"] == "job";
     let sorts = nodes.iter().filter(|node| is(node, "Sort"));
-    let sorted = sorts.copied().flat_map(self::nodes).any(of_job);
+    let sorted = sorts.copied().flat_map(crate::explain::nodes).any(of_job);
     let scanned = nodes.iter().any(|node| of_job(node) && is(node, "Seq Scan"));
     let indexed = nodes
         .iter()
@@ -110,11 +85,10 @@ async fn ten_jobs_are_claimed_by_the_index() -> Result<()> {
     for (statistics, when) in [("", "never analyzed"), ("vacuum analyze pitwheel.job", "analyzed")] {
         client.batch_execute(statistics).await?;
         for mode in MODES {
-            check(&plan(&client, &CLAIM, mode, "costs").await?, &format!("claim, {when}, {mode}"))?;
-            check(
-                &plan(&client, &CLAIM_FOR_WORKERS, mode, "costs").await?,
-                &format!("claim_for_workers, {when}, {mode}"),
-            )?;
+            for statement in [&CLAIM, &CLAIM_FOR_WORKERS] {
+                let plan = plan(&client, statement, mode, "costs").await?;
+                check(&plan, &format!("{}, {when}, {mode}", statement.name))?;
+            }
         }
     }
     Ok(())
@@ -125,8 +99,7 @@ async fn ten_jobs_are_claimed_by_the_index() -> Result<()> {
 async fn pages_touched(client: &Client) -> Result<i64> {
     let plan = plan(client, &CLAIM, MODES[0], "analyze, buffers").await?;
     ensure!(plan["Actual Rows"] == 100, "the claim took {}", plan["Actual Rows"]);
-    let of = |key: &str| plan[key].as_i64().unwrap_or_default();
-    Ok(of("Shared Hit Blocks") + of("Shared Read Blocks"))
+    Ok(pages(&plan))
 }
 
 #[tokio::test]
@@ -150,10 +123,9 @@ async fn a_million_waiting_jobs_change_neither_plan_nor_pages_touched() -> Resul
         fill(&many, more).await?;
         many.batch_execute(statistics).await?;
         for mode in MODES {
-            for (statement, name) in
-                [(&CLAIM, "claim"), (&CLAIM_FOR_WORKERS, "claim_for_workers"), (&LOOK_BACK, "look back")]
-            {
-                check(&plan(&many, statement, mode, "costs").await?, &format!("{name}, {when}, {mode}"))?;
+            for statement in [&CLAIM, &CLAIM_FOR_WORKERS, &LOOK_BACK] {
+                let plan = plan(&many, statement, mode, "costs").await?;
+                check(&plan, &format!("{}, {when}, {mode}", statement.name))?;
             }
         }
     }

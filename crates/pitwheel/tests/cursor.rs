@@ -1,0 +1,66 @@
+//! Claims read on from where they were, and still find a job that was written late.
+//!
+//! A statement reads the clock for `run_at` before it writes its row. If it is not scheduled in between, the row appears later
+//! than its `run_at`, below what was read by then.
+
+use std::time::{Duration, SystemTime};
+
+use anyhow::Result;
+use pitwheel::engine::{self, Claimed, Cursor, QueueSlots};
+use pitwheel_testkit::TestDb;
+use tokio_postgres::Client;
+
+/// How late a row is written in these tests, in milliseconds. Less than the cursor's margin of two seconds.
+const LATE_MS: i64 = 1500;
+
+/// Claims up to five jobs from the cursor's bounds.
+async fn claim(client: &Client, worker: i64, cursor: &Cursor) -> Result<Vec<Claimed>> {
+    Ok(engine::claim(client, worker, &asks(), &["test".to_owned()], &cursor.bounds()).await?)
+}
+
+/// Looks back from the start.
+async fn look_back(client: &Client, cursor: &mut Cursor) -> Result<()> {
+    let start = Cursor::new(["default"].into_iter()).bounds();
+    let found = engine::look_back(client, &["test".to_owned()], &start, &cursor.bounds()).await?;
+    cursor.looked_back(&found);
+    Ok(())
+}
+
+fn asks() -> [QueueSlots; 1] {
+    [QueueSlots { queue: "default".to_owned(), slots: 5 }]
+}
+
+async fn now(client: &Client) -> Result<SystemTime> {
+    Ok(client.query_one("select clock_timestamp()", &[]).await?.get(0))
+}
+
+#[tokio::test]
+async fn a_job_written_late_is_found_by_the_claim_after_an_empty_one() -> Result<()> {
+    let db = TestDb::new().await?;
+    let (client, worker) = (db.client().await?, db.register().await?);
+    let mut cursor = Cursor::new(["default"].into_iter());
+    let claimed = claim(&client, worker, &cursor).await?;
+    assert!(claimed.is_empty());
+    cursor.after(&cursor.bounds(), &asks(), &claimed, now(&client).await?);
+
+    db.job().due_in_ms(-LATE_MS).insert().await?;
+    assert_eq!(claim(&client, worker, &cursor).await?.len(), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_job_written_late_is_found_by_the_look_back_after_empty_ones() -> Result<()> {
+    let db = TestDb::new().await?;
+    let (client, worker) = (db.client().await?, db.register().await?);
+    let mut cursor = Cursor::new(["default"].into_iter());
+    // Claims read far ahead of the job, and looks back have found nothing to read again.
+    cursor.after(&cursor.bounds(), &asks(), &[], now(&client).await? + Duration::from_secs(60));
+    for _ in 0..3 {
+        look_back(&client, &mut cursor).await?;
+    }
+    db.job().due_in_ms(-LATE_MS).insert().await?;
+    assert!(claim(&client, worker, &cursor).await?.is_empty());
+    look_back(&client, &mut cursor).await?;
+    assert_eq!(claim(&client, worker, &cursor).await?.len(), 1);
+    Ok(())
+}

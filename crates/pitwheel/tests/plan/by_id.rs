@@ -1,0 +1,178 @@
+//! Statements that name jobs or holds probe an index once per row: also in a queue that was empty when it was analyzed, and
+//! past the dead entries that a pinned snapshot keeps.
+//!
+//! Once a table was analyzed without rows, Postgres expects one row in it, however large it grows. Then a scan of a whole
+//! index seems to cost as much as a probe, and so does a probe of the wrong index: job_due ends with the id, so `id = 7` can
+//! be looked for in all of it.
+
+use anyhow::{Result, ensure};
+use pitwheel_testkit::TestDb;
+use serde_json::Value;
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use crate::explain::{MODES, Statement, nodes, pages, plan};
+use crate::statements::STATEMENTS;
+
+/// How many jobs a batch names.
+const BATCH: i64 = 10;
+/// How many pages a statement may touch: for each job of the batch some in each of five indexes, in the table, in the history
+/// and its two indexes, in the audit log; a claim descends 19 priorities. A scan of 20,000 jobs touches twice as many.
+const PAGES_MAX: i64 = 40 * BATCH;
+
+/// Worker 1 lives and holds jobs, and has an empty hold. Worker 2 is dead and holds jobs.
+const WORKERS: &str = "
+    alter table pitwheel.job set (autovacuum_enabled = off);
+    alter table pitwheel.hold set (autovacuum_enabled = off);
+    insert into pitwheel.worker (id, name, lease, lease_until, dead_at, token) overriding system value values
+        (1, 'alive', '1 hour', now() + interval '1 hour', null, 7), (2, 'dead', '1 hour', now(), now(), null);";
+/// The parameters of the statements: what worker 1 holds, some waiting jobs, and an array with one value for each held job.
+const PARAMETERS: &str = "
+    create function ids() returns bigint[]
+        return (select array_agg(id order by id) from pitwheel.job where holder = 1);
+    create function fences() returns bigint[]
+        return (select array_agg(fence order by id) from pitwheel.job where holder = 1);
+    create function ctids() returns tid[]
+        return (select array_agg(ctid order by id) from pitwheel.job where holder = 1);
+    create function waiting() returns bigint[] return array(
+        select id from pitwheel.job where holder is null order by id desc limit 5);
+    create function holds() returns bigint[]
+        return (select array_agg(id) from pitwheel.hold where worker = 1);
+    create function keys() returns text[]
+        return (select array_agg(key order by id) from pitwheel.job where holder = 1);
+    create function of(value anyelement) returns anyarray language sql
+        as 'select array_fill(value, array[cardinality(ids())])';
+    create function priorities() returns smallint[]
+        return (select array_agg(n order by n desc) from generate_series(-9, 9) as n);";
+const ANALYZE: &str = "analyze pitwheel.job; analyze pitwheel.hold";
+
+/// Adds waiting jobs that are due since about this long.
+async fn fill(client: &Client, jobs: i64, since: &str) -> Result<()> {
+    let sql = format!(
+        "insert into pitwheel.job (run_at, enqueued_at, max_attempts, priority, queue, kind, payload, key)
+        select now() - interval '{since}' + n * interval '1 microsecond', now(), 20, 0, 'default', 'test', '{{}}', n
+        from generate_series(1, {jobs}) as n"
+    );
+    Ok(client.batch_execute(&sql).await?)
+}
+
+/// Lets the two workers hold jobs; a cancel of one is requested, and a waiting one is a suspect.
+async fn hold(client: &Client, alive: i64, dead: i64) -> Result<()> {
+    for (worker, jobs) in [(1, alive), (2, dead)] {
+        let sql = format!(
+            "with taken as (
+                update pitwheel.job set holder = {worker}, fence = 1, attempt = 1, claimed_at = now()
+                where id = any (array(select id from pitwheel.job where holder is null order by id limit {jobs}))
+                returning id
+            )
+            insert into pitwheel.hold (worker, job_ids) select {worker}, array_agg(id) from taken"
+        );
+        client.batch_execute(&sql).await?;
+    }
+    let sql = "insert into pitwheel.hold (worker, job_ids) select 1, array_agg(-n) from generate_series(1, 10) as n;
+        update pitwheel.job set cancel_requested_at = now() where id = (select (ids())[1]);
+        update pitwheel.job set crashes = 2 where id = (select (waiting())[1])";
+    Ok(client.batch_execute(sql).await?)
+}
+
+/// A database with the two workers and without jobs.
+async fn start() -> Result<(TestDb, Client)> {
+    let db = TestDb::new().await?;
+    let client = db.client().await?;
+    client.batch_execute(WORKERS).await?;
+    client.batch_execute(PARAMETERS).await?;
+    Ok((db, client))
+}
+
+/// Runs every statement with the settings of the engine's sessions, and with those of a user's connection.
+async fn check_all(db: &TestDb, when: &str) -> Result<()> {
+    let engine = db.client().await?;
+    let settings = include_str!("../../sql/postgres/session_settings.sql");
+    let params = [(&"1min" as _, Type::TEXT), (&"0" as _, Type::TEXT), (&false as _, Type::BOOL)];
+    engine.query_typed(settings, &params).await?;
+    let user = db.client().await?;
+    let mut wrong = Vec::new();
+    for statement in &STATEMENTS {
+        // The statements of `operate` run only in sessions of the engine, whose plans are generic.
+        let modes = if statement.name.starts_with("operate/") { &MODES[1..] } else { &MODES };
+        for mode in modes {
+            for (client, whose) in [(&engine, Whose::Engine), (&user, Whose::User)] {
+                let plan = plan(client, statement, mode, "analyze, buffers").await?;
+                if let Err(error) = check(statement, &plan, whose) {
+                    wrong.push(format!("{}, {when}, {mode}, {whose:?}: {error}", statement.name));
+                }
+            }
+        }
+    }
+    ensure!(wrong.is_empty(), "{} plans are wrong:\n{}", wrong.len(), wrong.join("\n"));
+    Ok(())
+}
+
+/// Whose session it is. That of a user may read a table of few pages whole.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Whose {
+    Engine,
+    User,
+}
+
+fn check(statement: &Statement, plan: &Value, whose: Whose) -> Result<()> {
+    let nodes = nodes(plan);
+    let touched = nodes.iter().map(|node| pages(node)).max().unwrap_or_default();
+    ensure!(touched <= PAGES_MAX, "it touches {touched} pages\n{plan:#}");
+    // A hold with a running job stays.
+    ensure!(plan["Actual Rows"] != 0 || statement.name == "engine/drop_holds.sql", "it found nothing");
+    for node in nodes {
+        let kind = node["Node Type"].as_str().unwrap_or_default();
+        let table = node["Relation Name"].as_str().unwrap_or_default();
+        let condition = node["Index Cond"].as_str().unwrap_or_default();
+        let probes = match node["Index Name"].as_str() {
+            Some("job_pkey" | "job_key" | "hold_pkey" | "hold_worker") => !condition.is_empty(),
+            Some("job_due") => condition.contains("queue"),
+            // They have few entries: suspects, and jobs whose cancel was requested.
+            Some(_) => true,
+            None => kind != "Seq Scan" || !["job", "hold"].contains(&table) || whose == Whose::User,
+        };
+        ensure!(probes, "it reads the whole of a table or an index: {node:#}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn with_ten_jobs() -> Result<()> {
+    let (db, client) = start().await?;
+    fill(&client, 10, "1 minute").await?;
+    hold(&client, 5, 2).await?;
+    check_all(&db, "never analyzed").await?;
+    client.batch_execute(ANALYZE).await?;
+    check_all(&db, "analyzed").await
+}
+
+#[tokio::test]
+async fn with_20_000_jobs_on_tables_analyzed_while_they_were_empty() -> Result<()> {
+    let (db, client) = start().await?;
+    client.batch_execute("vacuum analyze pitwheel.job").await?;
+    client.batch_execute("vacuum analyze pitwheel.hold").await?;
+    fill(&client, 20_000, "1 minute").await?;
+    let others = "insert into pitwheel.hold (worker, job_ids) select 10 + n, '{-1}' from generate_series(1, 5000) as n";
+    client.batch_execute(others).await?;
+    hold(&client, BATCH, BATCH).await?;
+    check_all(&db, "20,000 jobs").await
+}
+
+#[tokio::test]
+async fn past_300_000_dead_entries_behind_a_pinned_snapshot() -> Result<()> {
+    let (db, client) = start().await?;
+    let pin = db.client().await?;
+    pin.batch_execute("begin isolation level repeatable read; select from pitwheel.job").await?;
+    fill(&client, 300_000, "1 hour").await?;
+    let others = "insert into pitwheel.hold (worker, job_ids)
+        select 10 + n % 1000, '{-1}' from generate_series(1, 300000) as n";
+    client.batch_execute(others).await?;
+    client.batch_execute("delete from pitwheel.job; delete from pitwheel.hold").await?;
+    client.batch_execute(ANALYZE).await?;
+    fill(&client, 30, "1 minute").await?;
+    hold(&client, BATCH, BATCH).await?;
+    check_all(&db, "300,000 dead entries").await?;
+    pin.batch_execute("rollback").await?;
+    Ok(())
+}

@@ -1,0 +1,6 @@
+//! Every statement keeps its plan, whatever the statistics of its tables are.
+
+mod by_id;
+mod claim;
+mod explain;
+mod statements;
