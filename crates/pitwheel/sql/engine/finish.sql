@@ -1,6 +1,7 @@
 -- finish.sql: the claimed jobs are done, dead or cancelled; their followers are enqueued. With a state a job moves to the
 -- history, without one it leaves no row there. Holds that were emptied before are deleted.
--- A row that another transaction has locked is not waited for: it is returned with `written` false, and nothing was changed.
+-- A row that another transaction has locked, or changed while this ran, is not waited for: it is returned with `written` false,
+-- and nothing was changed. Likewise a row with `if_cancelled`, if no cancel was requested.
 -- Rows not returned: that claim no longer holds the job (swept, claimed again, or settled before), and none of its followers
 -- exist. A follower whose key a live job of its kind has is not added. The sort makes every delete come before the first
 -- insert, so a follower may have the key of the job that it follows. Uses job_pkey and job_key.
@@ -11,9 +12,9 @@ with emptied as (
     where hold.id = any($6::bigint[])
 ),
 ended as materialized (
-    select ended.id, ended.fence, ended.state, ended.error, ended.result
-    from unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[])
-        as ended(id, fence, state, error, result)
+    select ended.id, ended.fence, ended.state, ended.error, ended.result, ended.if_cancelled
+    from unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $19::bool[])
+        as ended(id, fence, state, error, result, if_cancelled)
 ),
 free as materialized (
     select job.tid, job.id
@@ -25,6 +26,7 @@ free as materialized (
           and job.id <= ended.id
           and job.fence = ended.fence
           and job.holder is not null
+          and (not ended.if_cancelled or job.cancel_requested_at is not null)
         order by job.id
         limit 1
         for update skip locked
@@ -85,4 +87,4 @@ cross join lateral (
     order by job.id
     limit 1
 ) as job
-where not exists (select from free where free.id = ended.id)
+where not exists (select from gone where gone.id = ended.id)

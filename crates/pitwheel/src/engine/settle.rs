@@ -123,6 +123,8 @@ pub(crate) struct Finish<'a> {
     pub(crate) follower_ids: Vec<i64>,
     pub(crate) follower_fences: Vec<i64>,
     pub(crate) followers: Columns<'a>,
+    /// The ending lets the job wait again, and finishes it only if a cancel was requested.
+    pub(crate) if_cancelled: Vec<bool>,
 }
 
 impl<'a> Finish<'a> {
@@ -143,6 +145,8 @@ impl<'a> Finish<'a> {
         self.states.push(state);
         self.errors.push(error.map(String::as_str));
         self.results.push(result);
+        self.if_cancelled
+            .push(!matches!(ending, Ending::Done { .. } | Ending::Dead { .. } | Ending::Cancelled { .. }));
         for follower in ending.then() {
             self.follower_ids.push(claim.id);
             self.follower_fences.push(claim.fence);
@@ -151,7 +155,7 @@ impl<'a> Finish<'a> {
     }
 
     /// The parameters in the order of the statement, each with its type.
-    pub(crate) fn params(&self) -> [(&(dyn ToSql + Sync), Type); 18] {
+    pub(crate) fn params(&self) -> [(&(dyn ToSql + Sync), Type); 19] {
         let followers = &self.followers;
         [
             (&self.ids, Type::INT8_ARRAY),
@@ -172,6 +176,7 @@ impl<'a> Finish<'a> {
             (&followers.timeouts_ms, Type::INT8_ARRAY),
             (&followers.metadata, Type::TEXT_ARRAY),
             (&followers.keys, Type::TEXT_ARRAY),
+            (&self.if_cancelled, Type::BOOL_ARRAY),
         ]
     }
 }

@@ -41,8 +41,10 @@ pub async fn complete(transaction: &mut PgConnection, context: &Context) -> Resu
         .bind(columns.emptied)
         .bind(columns.follower_ids)
         .bind(columns.follower_fences);
-    let rows = bind(query, columns.followers, true).persistent(false).fetch_all(transaction).await?;
-    Ok(if rows.is_empty() { Settled::Lost } else { Settled::Written })
+    let query = bind(query, columns.followers, true).bind(columns.if_cancelled);
+    let rows = query.persistent(false).fetch_all(transaction).await?;
+    let written = rows.first().map(|row| row.try_get(2)).transpose()?;
+    Ok(if written == Some(true) { Settled::Written } else { Settled::Lost })
 }
 
 async fn send(transaction: &mut PgConnection, columns: Columns<'_>) -> Result<Vec<Inserted>, Error> {

@@ -33,5 +33,6 @@ pub async fn complete(transaction: &Transaction<'_>, context: &Context) -> Resul
     let locked = [(&claim.id as _, Type::INT8), (&claim.fence as _, Type::INT8)];
     transaction.query_typed(LOCK_CLAIM, &locked).await?;
     let rows = transaction.query_typed(FINISH, &columns.params()).await?;
-    Ok(if rows.is_empty() { Settled::Lost } else { Settled::Written })
+    let written = rows.first().is_some_and(|row| row.get(2));
+    Ok(if written { Settled::Written } else { Settled::Lost })
 }

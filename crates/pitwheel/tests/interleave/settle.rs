@@ -248,3 +248,30 @@ async fn two_sweeps_never_take_a_job_from_its_next_holder() -> Result<()> {
     start("sweep by statement × sweep × claim, by id").session(by_id).explore().await?.sometimes(wrong);
     Ok(())
 }
+
+#[tokio::test]
+async fn a_retry_beside_a_lock_that_changes_nothing_is_a_retry() -> Result<()> {
+    let db = TestDb::new().await?;
+    let start = |title| Explorer::new(&db, title).worker(1).running(1, 1);
+    // Holds the row for a while, as a user who looks at it with `for update` does, or changes what the settle does not read.
+    let locks = |title: &'static str, sql: &'static str| {
+        let lock = Session::new("l").sql("begin").sql_as("lock", sql).sql("commit");
+        start(title).session(lock).session(retries())
+    };
+    for (title, sql) in [
+        ("lock × retry", "select from pitwheel.job where id = 1 for update"),
+        ("progress × retry", "update pitwheel.job set progress = 0.5, note = 'half' where id = 1"),
+    ] {
+        let explored = locks(title, sql).explore().await?;
+        explored.never(|run| run.failed() || run.output("a.settle") != "written" || run.end() != "1 waiting");
+    }
+    for (title, sql) in [
+        ("lock × complete", "select from pitwheel.job where id = 1 for update"),
+        ("progress × complete", "update pitwheel.job set progress = 0.5, note = 'half' where id = 1"),
+    ] {
+        let lock = Session::new("l").sql("begin").sql_as("lock", sql).sql("commit");
+        let explored = start(title).session(lock).session(completes_by_id()).explore().await?;
+        explored.never(|run| run.failed() || run.output("a.settle") != "written" || run.end() != "1 done");
+    }
+    Ok(())
+}

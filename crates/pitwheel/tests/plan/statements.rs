@@ -21,9 +21,9 @@ pub(crate) const STATEMENTS: [Statement; 24] = [
     statement!(
         "engine/finish.sql",
         "bigint[], bigint[], text[], text[], text[], bigint[], bigint[], bigint[], text[], text[], text[], bigint[], bigint[],
-            smallint[], int[], bigint[], text[], text[]",
+            smallint[], int[], bigint[], text[], text[], bool[]",
         "ids(), fences(), of('done'::text), '{}', of('1'::text), holds(), ids(), fences(), of('next'::text), of('{}'::text),
-            of('default'::text), of(0::bigint), '{}', of(0::smallint), of(1), '{}', '{}', ids()::text[]"
+            of('default'::text), of(0::bigint), '{}', of(0::smallint), of(1), '{}', '{}', ids()::text[], of(false)"
     ),
     statement!(
         "engine/put_back.sql",
