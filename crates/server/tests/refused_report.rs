@@ -1,0 +1,54 @@
+//! A report that Postgres refuses fails alone: reports of other workers in the same batch are written.
+
+mod support;
+
+use std::time::Duration;
+
+use anyhow::Result;
+use futures_util::future::join_all;
+use pitwheel::State;
+use pitwheel_proto::v1;
+use pitwheel_proto::v1::result::Outcome;
+use pitwheel_testkit::{TestDb, work};
+
+use crate::support::{Node, result};
+
+/// How many jobs are reported at once, each in a report of its own. The server writes such reports together.
+const REPORTS: usize = 20;
+/// Postgres refuses this result, as it may refuse what a check of the server lets through.
+const REFUSE: &str = r#"
+    create function refuse() returns trigger language plpgsql as $$
+    begin
+        if new.result::text = '"refused"' then
+            raise exception 'this result is refused' using errcode = '22023';
+        end if;
+        return new;
+    end $$;
+    create trigger refuse before insert on pitwheel.job_history for each row execute function refuse()"#;
+
+#[tokio::test]
+async fn a_refused_report_does_not_fail_the_others_of_its_batch() -> Result<()> {
+    let db = TestDb::new().await?;
+    db.client().await?.batch_execute(REFUSE).await?;
+    let node = Node::start(db.pitwheel(), Duration::from_secs(30)).await?;
+    let mut stream = node.stream(REPORTS as u32).await?;
+    for refused in [0, REPORTS / 2, REPORTS - 1] {
+        db.pitwheel().enqueue_many((0..REPORTS as i64).map(work)).await?;
+        let jobs = stream.jobs_at_least(REPORTS).await?;
+        let reports = jobs.iter().enumerate().map(|(n, job)| {
+            let kept = if n == refused { "\"refused\"" } else { "\"kept\"" };
+            let complete = v1::Complete { result: Some(kept.into()), ..v1::Complete::default() };
+            let results = vec![result(job, Outcome::Complete(complete))];
+            let mut client = stream.client.clone();
+            async move { client.report_result(v1::ReportResultRequest { results }).await }
+        });
+        let responses = join_all(reports).await;
+        for (n, response) in responses.into_iter().enumerate() {
+            let written = response.is_ok_and(|it| it.get_ref().written == [i32::from(v1::Written::Yes)]);
+            assert_eq!(written, n != refused, "report {n}, of which {refused} is refused");
+        }
+        assert_eq!(db.state(jobs[refused].job_id).await?, Some(State::Running), "nothing was written for it");
+        stream.complete(&jobs[refused]).await?;
+    }
+    node.stop().await
+}
