@@ -16,6 +16,9 @@ use crate::session::Session;
 /// Slots of the worker: as many jobs as four claims return, so that claiming, running and settling overlap.
 const SLOTS: usize = 2000;
 
+/// Jobs of a drain.
+pub(crate) const DRAIN_JOBS: u64 = 100_000;
+
 /// The payload of 100 bytes, the same as that of the raw loop.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Mail {

@@ -4,12 +4,11 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 
-use crate::engine::{self, Running, batch, fill, fresh, kind};
+use crate::engine::{self, DRAIN_JOBS, Running, batch, fill, fresh, kind};
 use crate::raw;
 use crate::report::{Row, Sample, Turns};
 use crate::session::Session;
 
-const JOBS: u64 = 100_000;
 /// How long Postgres may take to add the counters of a session to its statistics.
 pub(super) const STATISTICS_DELAY: std::time::Duration = std::time::Duration::from_millis(1500);
 
@@ -24,7 +23,7 @@ pub(crate) async fn drain(url: &str) -> Result<Vec<Row>> {
     let mut costs = [Vec::new(), Vec::new()];
     let [raw, off, on] = Turns::<3>::measure(async |index| {
         if index == 0 {
-            return raw::raw_drain(url, JOBS).await;
+            return raw::raw_drain(url, DRAIN_JOBS).await;
         }
         let cost = drain_once(url, index == 2).await?;
         let rate = cost.rate;
@@ -54,17 +53,17 @@ pub(crate) async fn drain(url: &str) -> Result<Vec<Row>> {
 
 async fn drain_once(url: &str, history: bool) -> Result<Cost> {
     let (pitwheel, session) = fresh(url).await?;
-    fill(&session, kind(history), JOBS).await?;
+    fill(&session, kind(history), DRAIN_JOBS).await?;
     let (wal, transactions) = counters(&session).await?;
-    let rate = engine::drain(&pitwheel, JOBS).await?;
+    let rate = engine::drain(&pitwheel, DRAIN_JOBS).await?;
     let (wal_after, transactions_after) = counters(&session).await?;
     let left: i64 = session.client.query_one("select count(*) from pitwheel.job", &[]).await?.get(0);
     ensure!(left == 0, "{left} jobs were not settled: the number is invalid");
     session.close().await?;
     Ok(Cost {
         rate,
-        wal_bytes: (wal_after - wal) / JOBS as f64,
-        transactions: (transactions_after - transactions) / JOBS as f64,
+        wal_bytes: (wal_after - wal) / DRAIN_JOBS as f64,
+        transactions: (transactions_after - transactions) / DRAIN_JOBS as f64,
     })
 }
 
@@ -79,7 +78,7 @@ pub(super) async fn counters(session: &Session) -> Result<(f64, f64)> {
 
 pub(crate) async fn end_to_end(url: &str) -> Result<Vec<Row>> {
     let [raw, ours] = Turns::<2>::measure(async |index| match index {
-        0 => raw::raw_end_to_end(url, JOBS).await,
+        0 => raw::raw_end_to_end(url, DRAIN_JOBS).await,
         _ => end_to_end_once(url).await,
     })
     .await?;
@@ -96,12 +95,12 @@ async fn end_to_end_once(url: &str) -> Result<f64> {
     let (pitwheel, session) = fresh(url).await?;
     let running = Running::start(&pitwheel);
     let started = Instant::now();
-    for _ in 0..JOBS as usize / raw::BATCH {
+    for _ in 0..DRAIN_JOBS as usize / raw::BATCH {
         pitwheel.enqueue_many(batch(kind(false), raw::BATCH)).await?;
     }
-    running.until(JOBS).await?;
+    running.until(DRAIN_JOBS).await?;
     running.stop().await?;
-    let rate = JOBS as f64 / started.elapsed().as_secs_f64();
+    let rate = DRAIN_JOBS as f64 / started.elapsed().as_secs_f64();
     session.close().await?;
     Ok(rate)
 }

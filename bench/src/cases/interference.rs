@@ -4,11 +4,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::engine::{Running, drain, fill, fresh, insert, kind};
+use crate::engine::{DRAIN_JOBS, Running, drain, fill, fresh, insert, kind};
 use crate::report::{Row, Sample, Turns};
 use crate::session::Session;
 
-const JOBS: u64 = 100_000;
 /// How long the horizon stays pinned.
 const PINNED: Duration = Duration::from_secs(60);
 
@@ -17,8 +16,8 @@ pub(crate) async fn backlog(url: &str) -> Result<Vec<Row>> {
     let [short, long] = Turns::<2>::measure(async |index| {
         let behind = if index == 0 { 20_000 } else { 1_000_000 };
         let (pitwheel, session) = fresh(url).await?;
-        fill(&session, kind(false), JOBS + behind).await?;
-        let rate = drain(&pitwheel, JOBS).await?;
+        fill(&session, kind(false), DRAIN_JOBS + behind).await?;
+        let rate = drain(&pitwheel, DRAIN_JOBS).await?;
         session.close().await?;
         Ok(rate)
     })
@@ -36,9 +35,9 @@ pub(crate) async fn in_flight(url: &str) -> Result<Vec<Row>> {
     const HELD: [u64; 3] = [0, 10_000, 50_000];
     let [none, some, many] = Turns::<3>::measure(async |index| {
         let (pitwheel, session) = fresh(url).await?;
-        fill(&session, kind(false), JOBS + HELD[index]).await?;
+        fill(&session, kind(false), DRAIN_JOBS + HELD[index]).await?;
         hold(&session, HELD[index]).await?;
-        let rate = drain(&pitwheel, JOBS).await?;
+        let rate = drain(&pitwheel, DRAIN_JOBS).await?;
         session.close().await?;
         Ok(rate)
     })
@@ -72,11 +71,11 @@ pub(crate) async fn pinned(url: &str) -> Result<Vec<Row>> {
     let running = Running::start(&pitwheel);
     let mut done = 0;
     let mut load = async || {
-        insert(&session, kind(false), JOBS).await?;
+        insert(&session, kind(false), DRAIN_JOBS).await?;
         let committed = Instant::now();
-        done += JOBS;
+        done += DRAIN_JOBS;
         running.until(done).await?;
-        Ok::<_, anyhow::Error>(JOBS as f64 / committed.elapsed().as_secs_f64())
+        Ok::<_, anyhow::Error>(DRAIN_JOBS as f64 / committed.elapsed().as_secs_f64())
     };
     let mut free = Vec::new();
     for _ in 0..10 {

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::drain::counters;
 use crate::child_process::ChildProcess;
-use crate::engine::{self, batch, fill, fresh, insert, kind};
+use crate::engine::{self, DRAIN_JOBS, batch, fill, fresh, insert, kind};
 use crate::raw;
 use crate::report::{Row, Sample, Turns};
 use crate::session::Session;
@@ -14,8 +14,6 @@ use crate::session::Session;
 pub(super) const JOBS: u64 = 20_000;
 const NOTHING_DUE: &str = "select not exists
     (select from pitwheel.job where queue = 'default' and priority = 0 and run_at <= now())";
-/// Jobs of the in-process drain that the remote workers are compared with.
-const DRAINED: u64 = 100_000;
 
 async fn once(url: &str, workers: usize, behind: u64) -> Result<(f64, f64)> {
     end_to_end(url, workers, behind, |address| ChildProcess::start("remote-process", address)).await
@@ -66,8 +64,8 @@ pub(crate) async fn remote(url: &str) -> Result<Vec<Row>> {
         let (rate, per_job) = match index {
             0 => {
                 let (pitwheel, session) = fresh(url).await?;
-                insert(&session, kind(false), DRAINED).await?;
-                let rate = engine::drain(&pitwheel, DRAINED).await?;
+                insert(&session, kind(false), DRAIN_JOBS).await?;
+                let rate = engine::drain(&pitwheel, DRAIN_JOBS).await?;
                 session.close().await?;
                 return Ok(rate);
             }
