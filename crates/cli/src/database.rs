@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::time::{Duration, SystemTime};
 
+use pitwheel::engine::limits::SPAN_MAX;
 use pitwheel::{Options, Pitwheel};
 
 use crate::exit::CommandError;
@@ -11,8 +12,6 @@ use crate::settings::{Database, Settings};
 
 /// A command runs one statement at a time.
 const CONNECTIONS: usize = 1;
-/// A hundred years. A longer time is a mistake, usually of the unit. The engine and the server have the same limit.
-const SPAN_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 
 /// The database of a command: the one in the settings, or else the one that `pitwheel dev` or `pitwheel demo` runs.
 pub(crate) fn find(settings: &Settings) -> Result<Database, CommandError> {
