@@ -304,6 +304,8 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
 
     fn looked_back(&mut self, (begun, found): LookReply) -> Result<(), Error> {
         self.next_look = Instant::now() + LOOK_BACK.max(begun.elapsed() * LOOK_BACK_SHARE);
+        // Room may also appear with time, when a worker has waited long enough for a suspect.
+        self.no_room = false;
         let found = found?;
         self.cursor.looked_back(&found);
         self.clock = (found.snapshot.seen_at, Instant::now());
