@@ -1,10 +1,10 @@
 //! Work goes on beside whatever stands still: dead workers, locked rows, suspects, failed claims.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Result;
 use pitwheel::engine::{self, Cursor, Registration};
-use pitwheel::{Context, NewJob, Pitwheel};
+use pitwheel::{Context, NewJob, Pitwheel, Worker};
 use pitwheel_testkit::{TestDb, Work, start_worker, wait_until, work, worker};
 
 #[tokio::test]
@@ -146,5 +146,22 @@ async fn a_claim_finds_its_jobs_among_many_queues_and_kinds() -> Result<()> {
     cursor.after(&bounds, &slots, &claimed, SystemTime::now());
     let bounds = cursor.bounds();
     assert!(engine::claim(&client, id, &slots, &kinds, &bounds).await?.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_slot_that_a_claim_did_not_fill_is_claimed_for_again_at_once() -> Result<()> {
+    let db = TestDb::new().await?;
+    let handler = async |_: Work, _: Context| Ok::<_, String>(());
+    let running = start_worker(Worker::new(db.pitwheel()).queue("default", 1).handle(handler));
+    let begun = Instant::now();
+    // One after the other, so that most claims find nothing.
+    for round in 1..=30 {
+        db.pitwheel().enqueue(work(round)).await?;
+        let done = "select count(*) from pitwheel.job_history";
+        wait_until("it is done", async || Ok(db.count(done).await? == round)).await?;
+    }
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    running.stop().await?;
     Ok(())
 }

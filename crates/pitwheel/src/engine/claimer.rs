@@ -253,6 +253,8 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
 
     /// Starts the claimed jobs, and moves the cursor on.
     fn take(&mut self, (room, bounds, begun, claimed): ClaimReply) -> Result<(), Error> {
+        // What this claim had reserved and did not fill is free again.
+        self.no_room = false;
         let ClaimedJobs { jobs, alive_slots } = match claimed {
             Ok(claimed) => claimed,
             Err(error) => {
