@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use pitwheel::engine::{Session, Sql};
 use pitwheel::{Cancelled, Context, Job, NewJob, Pitwheel, State, Verdict, Worker};
 use pitwheel_testkit::{ChildProcess, ScratchFolder, TestDb, Work, start_worker, wait_until, worker};
 use serde::{Deserialize, Serialize};
@@ -183,4 +184,34 @@ async fn a_worker_that_receives_no_hints_through_pgbouncer_polls() -> Result<()>
     let bouncer = Bouncer::in_front_of(&db).await?;
     let pitwheel = Pitwheel::connect(&bouncer.url).await?;
     works(&db, &bouncer, worker(&pitwheel), &pitwheel).await
+}
+
+#[tokio::test]
+async fn every_statement_through_pgbouncer_pins_what_the_engine_depends_on() -> Result<()> {
+    let db = TestDb::new().await?;
+    let client = db.client().await?;
+    let name: String = client.query_one("select current_database()::text", &[]).await?.get(0);
+    for setting in ["default_transaction_isolation = 'serializable'", "timezone = 'Asia/Kathmandu'"] {
+        client.batch_execute(&format!("alter database {name} set {setting}")).await?;
+    }
+    let bouncer = Bouncer::in_front_of(&db).await?;
+    let pitwheel = Pitwheel::connect(&bouncer.url).await?;
+    let pool = pitwheel.pool_for_loops(3, Duration::from_secs(6))?;
+    let sql = "select current_setting('transaction_isolation'), current_setting('timezone'),
+        current_setting('statement_timeout'), current_setting('lock_timeout')";
+    for _ in 0..10 {
+        for prepared in [false, true] {
+            let read = async |session: Arc<Session>| {
+                if prepared { session.rows(sql, &[]).await } else { session.rows_once(sql, &[]).await }
+            };
+            let rows = pool.run(read).await?;
+            let pinned: [&str; 4] = std::array::from_fn(|at| rows[0].get(at));
+            assert_eq!(pinned, ["read committed", "UTC", "5s", "200ms"]);
+        }
+    }
+    // Another client of the pooler finds the session as it was.
+    let plain = pitwheel_testkit::connect(&bouncer.url).await?;
+    let isolation: String = plain.query_one("show default_transaction_isolation", &[]).await?.get(0);
+    assert_eq!(isolation, "serializable");
+    works(&db, &bouncer, worker(&pitwheel).without_hints(), &pitwheel).await
 }
