@@ -64,3 +64,32 @@ async fn a_job_written_late_is_found_by_the_look_back_after_empty_ones() -> Resu
     assert_eq!(claim(&client, worker, &cursor).await?.len(), 1);
     Ok(())
 }
+
+#[tokio::test]
+async fn the_floor_does_not_pass_a_transaction_that_is_open_on_an_idle_database() -> Result<()> {
+    let db = TestDb::new().await?;
+    let (client, worker) = (db.client().await?, db.register().await?);
+    let mut cursor = Cursor::new(["default"].into_iter());
+    // The transaction with the newest id is still open: no later one has ended.
+    let mut other = db.client().await?;
+    let open = other.transaction().await?;
+    open.batch_execute(
+        "insert into pitwheel.job (run_at, enqueued_at, max_attempts, priority, queue, kind, payload)
+        values (now() - interval '10 seconds', now(), 20, 0, 'default', 'test', '{}')",
+    )
+    .await?;
+    cursor.after(&cursor.bounds(), &asks(), &[], now(&client).await? + Duration::from_secs(60));
+    let looks_back = async |cursor: &mut Cursor| -> Result<()> {
+        let found =
+            engine::look_back(&client, &["test".to_owned()], &cursor.floors(false), &cursor.bounds()).await?;
+        cursor.looked_back(&found);
+        Ok(())
+    };
+    for _ in 0..3 {
+        looks_back(&mut cursor).await?;
+    }
+    open.commit().await?;
+    looks_back(&mut cursor).await?;
+    assert_eq!(claim(&client, worker, &cursor).await?.len(), 1);
+    Ok(())
+}

@@ -148,7 +148,7 @@ impl Cursor {
     }
 
     /// The positions from which looks back read. `deep`: from the start, in case a job appeared where it should not.
-    pub(crate) fn floors(&self, deep: bool) -> Bounds {
+    pub fn floors(&self, deep: bool) -> Bounds {
         self.columns(|level| if deep { Position::BOTTOM } else { level.floor })
     }
 
