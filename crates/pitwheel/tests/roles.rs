@@ -1,0 +1,73 @@
+//! Roles with rights on rows only, as docs/roles.md grants them.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use pitwheel::{Context, NewJob, Pitwheel};
+use pitwheel_testkit::{TestDb, Work, start_worker, wait_until, work, worker};
+
+/// Creates the role as the document does, under a name of this test, and connects as it.
+async fn connect_as(db: &TestDb, role: &str) -> Result<(Pitwheel, String)> {
+    let client = db.client().await?;
+    let database: String = client.query_one("select current_database()::text", &[]).await?.get(0);
+    let name = format!("{role}_{database}");
+    let document = include_str!("../../../docs/roles.md");
+    let block = document.split("```sql\n").find(|block| block.starts_with(&format!("create role {role} ")));
+    let sql = block.and_then(|block| block.split("```").next()).context("the document has no such role")?;
+    client.batch_execute(&sql.replace(role, &name)).await?;
+    let mut url: tokio_postgres::Config = db.url().parse()?;
+    url.user(&name);
+    let host = match &url.get_hosts()[0] {
+        tokio_postgres::config::Host::Tcp(host) => host.clone(),
+        other => anyhow::bail!("the test server is not reached by TCP: {other:?}"),
+    };
+    let url = format!("postgres://{name}@{host}:{}/{database}", url.get_ports()[0]);
+    Ok((Pitwheel::connect(&url).await?, name))
+}
+
+async fn drop_role(db: &TestDb, name: &str) -> Result<()> {
+    Ok(db.client().await?.batch_execute(&format!("drop owned by {name}; drop role {name}")).await?)
+}
+
+#[tokio::test]
+async fn a_worker_needs_no_rights_but_those_on_rows() -> Result<()> {
+    let db = TestDb::new().await?;
+    let (pitwheel, role) = connect_as(&db, "pitwheel_worker").await?;
+    assert!(pitwheel.migrate().await?.is_empty(), "a current schema needs nothing");
+    let handler = async |work: Work, context: Context| {
+        context.progress(0.5, "half");
+        if work.n == 0 { Err("once".to_owned()) } else { Ok(()) }
+    };
+    let running = start_worker(worker(&pitwheel).handle(handler));
+    pitwheel.enqueue_many((0..50).map(|n| work(n).max_attempts(1))).await?;
+    let finished = "select count(*) from pitwheel.job_history";
+    wait_until("all are finished", async || Ok(db.count(finished).await? == 50)).await?;
+    running.stop().await?;
+
+    // Tomorrow's partition is missing: the prune makes it, with the rights of the owner.
+    let partitions = "select count(*) from pg_inherits where inhparent = 'pitwheel.job_history'::regclass";
+    let before = db.count(partitions).await?;
+    let drop_tomorrow = "do $$ begin execute format('drop table pitwheel.%I',
+        'job_history_' || to_char((now() at time zone 'utc')::date + 1, 'YYYYMMDD')); end $$";
+    db.client().await?.batch_execute(drop_tomorrow).await?;
+    pitwheel.prune_history(Duration::from_secs(7 * 86400)).await?;
+    assert_eq!(db.count(partitions).await?, before);
+    drop(pitwheel);
+    drop_role(&db, &role).await
+}
+
+#[tokio::test]
+async fn a_producer_enqueues_and_can_do_nothing_else() -> Result<()> {
+    let db = TestDb::new().await?;
+    let (pitwheel, role) = connect_as(&db, "pitwheel_producer").await?;
+    pitwheel.check_schema().await?;
+    let key = || NewJob::raw("test", "{}").key("k");
+    let first = pitwheel.enqueue(key()).await?;
+    assert_eq!(pitwheel.enqueue(key()).await?.id, first.id, "a key finds the live job");
+    pitwheel.enqueue_many((0..3).map(work)).await?;
+    assert!(pitwheel.cancel(first.id).await.is_err());
+    assert!(pitwheel.prune_history(Duration::ZERO).await.is_err());
+    assert_eq!(db.count("select count(*) from pitwheel.job").await?, 4);
+    drop(pitwheel);
+    drop_role(&db, &role).await
+}
