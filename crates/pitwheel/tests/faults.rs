@@ -106,7 +106,7 @@ async fn a_killed_worker_loses_nothing_and_is_taken_over_within_its_lease() -> R
     db.pitwheel().enqueue_many((0..400).map(|_| NewJob::of(&Nap { ms: 50 }))).await?;
     let (mut killed, _other) = (start_worker_process(db.url())?, start_worker_process(db.url())?);
     wait_until("both workers run jobs", async || {
-        Ok(count(&client, DONE).await? > 50 && held_by(&client, &killed).await? == 10)
+        Ok(count(&client, DONE).await? > 50 && held_by(&client, &killed).await? >= 10)
     })
     .await?;
     killed.kill()?;
