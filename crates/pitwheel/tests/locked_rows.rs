@@ -51,7 +51,7 @@ async fn a_locked_row_of_a_job_with_progress_costs_no_lease() -> Result<()> {
     while begun.elapsed() < 3 * lease {
         assert_eq!(db.count("select count(*) from pitwheel.worker where dead_at is not null").await?, 0);
         assert_eq!(db.count("select count(*) from pitwheel.job where crashes > 0").await?, 0);
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(100)).await; // between two checks
     }
     let noted = "select count(*) from pitwheel.job where note is not null";
     assert!(db.count(noted).await? >= 9, "the others' progress is written");

@@ -1,4 +1,4 @@
-//! Connections that send nothing: they are closed, and keep nobody from being served.
+//! Connections that send nothing are closed, and other clients are still served.
 
 mod support;
 
