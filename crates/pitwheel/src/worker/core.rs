@@ -212,7 +212,7 @@ impl Core {
     }
 
     /// Starts jobs, each in a task of its own.
-    fn spawn(self: &Arc<Core>, slots: &mut Slots, jobs: Vec<Claimed>) {
+    fn spawn(self: &Arc<Core>, slots: &mut Slots, jobs: impl ExactSizeIterator<Item = Claimed>) {
         self.counters.started(jobs.len());
         slots.running.reserve(jobs.len());
         let started = Instant::now();
@@ -230,7 +230,7 @@ impl Core {
         let mut slots = self.slots();
         // The attempt was released when its grace time had passed: that is its ending.
         let Some(next) = slots.end(settlement.claim) else { return };
-        self.spawn(&mut slots, next.into_iter().collect());
+        self.spawn(&mut slots, next.into_iter());
         let wants_claim = slots.wants_claim();
         drop(slots);
         self.settle([settlement]);
@@ -307,7 +307,7 @@ impl ClaimSink for Arc<Core> {
     fn start(&self, jobs: Vec<Claimed>) {
         let mut slots = self.slots();
         let jobs = slots.accept(jobs);
-        self.spawn(&mut slots, jobs);
+        self.spawn(&mut slots, jobs.into_iter());
     }
 
     async fn release_unknown(&self) -> Result<usize, Error> {

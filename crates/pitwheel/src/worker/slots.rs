@@ -29,6 +29,9 @@ pub(super) struct Slots {
     turn: usize,
     /// A suspect runs, and nothing may run beside it.
     alone: bool,
+    /// The claimer was woken for free slots and has not reserved any since. Waking it once for each job would cost more than the
+    /// claim does.
+    woken: bool,
 }
 
 struct Queue {
@@ -96,12 +99,14 @@ impl Slots {
             emptied: Vec::new(),
             turn: 0,
             alone: false,
+            woken: false,
         }
     }
 
     /// Reserves room for one claim, in all queues or in some.
     pub(super) fn reserve(&mut self, only: Option<&BTreeSet<String>>) -> Reserved {
         let mut reserved = Reserved::default();
+        self.woken = false;
         if self.alone || self.unsettled.len() >= UNSETTLED_MAX {
             return reserved;
         }
@@ -154,21 +159,23 @@ impl Slots {
     /// and this one must not be written.
     pub(super) fn end(&mut self, claim: Claim) -> Option<Option<Claimed>> {
         let Running { context, started, .. } = self.running.remove(&claim)?;
-        let took = started.elapsed();
-        let name = context.queue().to_owned();
-        self.ended(claim, context, started);
-        let Some(queue) = self.queue(&name) else { return Some(None) };
-        queue.pace.record(took);
-        let next = queue.ahead.pop_front();
-        if next.is_none() {
-            queue.free += 1;
+        let mut next = None;
+        if let Some(queue) = self.queue(context.queue()) {
+            queue.pace.record(started.elapsed());
+            next = queue.ahead.pop_front();
+            if next.is_none() {
+                queue.free += 1;
+            }
         }
+        self.ended(claim, context, started);
         Some(next)
     }
 
-    /// Whether a claim should follow.
-    pub(super) fn wants_claim(&self) -> bool {
-        self.queues.iter().any(|queue| queue.wanted() > 0)
+    /// Whether to wake the claimer. Once it was woken, only after it has reserved slots.
+    pub(super) fn wants_claim(&mut self) -> bool {
+        let wants = !self.woken && self.queues.iter().any(|queue| queue.wanted() > 0);
+        self.woken |= wants;
+        wants
     }
 
     /// The ending was written, or refused. Returns the attempt, if the job was started.
