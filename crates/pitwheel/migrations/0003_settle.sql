@@ -2,14 +2,34 @@
 
 -- finish: moves a claimed job to the history, or only deletes it when `state` is null. Returns whether the claim held it.
 -- Used by complete and fail below; the engine itself settles in batches.
-create function pitwheel.finish(job_id bigint, fence bigint, state text, error text, result json) returns boolean
+-- The first statement waits for the row, and the second sees it as it is then. A job is found by a range of one id, in the
+-- order of ids: only job_pkey has that order. With `=` a plan could read all of job_due, which ends with the id, once the table
+-- was analyzed without rows.
+create function pitwheel.finish(job_id bigint, fence bigint, holder bigint, state text, error text, result json)
+returns boolean
 language sql volatile
 begin atomic
+    select from pitwheel.job
+    where job.id >= finish.job_id
+      and job.id <= finish.job_id
+      and job.fence = finish.fence
+      and job.holder = coalesce(finish.holder, job.holder)
+    order by job.id
+    limit 1
+    for update;
+
     with gone as (
         delete from pitwheel.job
-        where job.id = finish.job_id
-          and job.fence = finish.fence
-          and job.holder is not null
+        where job.ctid = any (array(
+            select job.ctid
+            from pitwheel.job
+            where job.id >= finish.job_id
+              and job.id <= finish.job_id
+              and job.fence = finish.fence
+              and job.holder = coalesce(finish.holder, job.holder)
+            order by job.id
+            limit 1
+        ))
         returning job.id, job.run_at, job.enqueued_at, job.fence, job.attempt, job.max_attempts, job.priority, job.crashes,
             job.queue, job.kind, job.payload, job.holder, job.claimed_at, job.timeout_ms, job.key, job.metadata, job.note,
             job.errors
@@ -33,12 +53,15 @@ end;
 -- so roll back.
 -- `followers` is a JSON array of at most 100 jobs that are enqueued with it; the fields of each are the parameters of
 -- pitwheel.enqueue. Without `keep_history` a job without a result leaves no row in the history.
+-- `holder` is the id of the worker that claimed the job; null: only the fence is compared, which another claim can have too after
+-- a failover that lost this one.
 create function pitwheel.complete(
     job_id       bigint,
     fence        bigint,
     result       json    default null,
     followers    json    default '[]',
-    keep_history boolean default true
+    keep_history boolean default true,
+    holder       bigint  default null
 ) returns boolean
 language plpgsql
 as $$
@@ -56,7 +79,7 @@ begin
         raise exception '% jobs follow from one, the limit is 100: enqueue one that enqueues the others',
             json_array_length(complete.followers) using errcode = '22023';
     end if;
-    if not pitwheel.finish(complete.job_id, complete.fence, state, null, complete.result) then
+    if not pitwheel.finish(complete.job_id, complete.fence, complete.holder, state, null, complete.result) then
         return false;
     end if;
     for follower in
@@ -78,12 +101,13 @@ $$;
 
 -- fail: the attempt failed, in the caller's own transaction. Returns whether it was written; false: the claim is lost, so roll
 -- back. The job is retried after `retry_after`, or after the usual backoff (a random part of 2 s doubled per attempt, at most an
--- hour). It is buried instead if this was its last attempt, and cancelled if a cancel was requested.
+-- hour). It is buried instead if this was its last attempt, and cancelled if a cancel was requested. `holder` is as in complete.
 create function pitwheel.fail(
     job_id      bigint,
     fence       bigint,
     error       text,
-    retry_after interval default null
+    retry_after interval default null,
+    holder      bigint   default null
 ) returns boolean
 language plpgsql
 as $$
@@ -97,14 +121,17 @@ begin
     if fail.retry_after < interval '0' then
         raise exception 'retry_after % is negative', fail.retry_after using errcode = '22023';
     end if;
-    select job.attempt, job.max_attempts, job.cancel_requested_at is not null as cancelled, worker.name as worker
+    select job.ctid as tid, job.attempt, job.max_attempts, job.cancel_requested_at is not null as cancelled,
+        (select worker.name from pitwheel.worker where worker.id = job.holder) as worker
     into claimed
     from pitwheel.job
-    left join pitwheel.worker on worker.id = job.holder
-    where job.id = fail.job_id
+    where job.id >= fail.job_id
+      and job.id <= fail.job_id
       and job.fence = fail.fence
-      and job.holder is not null
-    for no key update of job;
+      and job.holder = coalesce(fail.holder, job.holder)
+    order by job.id
+    limit 1
+    for no key update;
     if not found then
         return false;
     end if;
@@ -113,7 +140,7 @@ begin
     )::text;
     if claimed.cancelled or claimed.attempt >= claimed.max_attempts then
         return pitwheel.finish(
-            fail.job_id, fail.fence, case when claimed.cancelled then 'cancelled' else 'dead' end, entry, null
+            fail.job_id, fail.fence, fail.holder, case when claimed.cancelled then 'cancelled' else 'dead' end, entry, null
         );
     end if;
     update pitwheel.job
@@ -125,7 +152,7 @@ begin
             random() * least(interval '2 seconds' * 2 ^ least(job.attempt - 1, 20), interval '1 hour')
         ),
         errors = pitwheel.with_error(job.errors, entry)
-    where job.id = fail.job_id;
+    where job.ctid = claimed.tid;
     return true;
 end
 $$;

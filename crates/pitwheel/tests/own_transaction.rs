@@ -45,6 +45,41 @@ async fn a_tokio_postgres_handler_completes_with_its_effect() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_handler_whose_claim_a_failover_lost_completes_nothing() -> Result<()> {
+    let db = TestDb::new().await?;
+    let url = db.url().to_owned();
+    let handler = move |work: Work, context: Context| {
+        let url = url.clone();
+        async move {
+            let mut client = connect(&url).await?;
+            // Another worker has made the claim again that the standby had never seen, with the same fence.
+            client.execute("update pitwheel.job set holder = -1 where id = $1", &[&context.id()]).await?;
+            let settled = if work.n == 0 {
+                let transaction = client.transaction().await?;
+                pitwheel::transaction::tokio_postgres::complete(&transaction, &context).await?
+            } else {
+                let mut connection = sqlx::PgConnection::connect(&url).await?;
+                let mut transaction = connection.begin().await?;
+                pitwheel::transaction::sqlx::complete(&mut transaction, &context).await?
+            };
+            client.execute("insert into seen values ($1)", &[&format!("{settled:?}")]).await?;
+            Ok::<_, anyhow::Error>(())
+        }
+    };
+    db.client().await?.batch_execute("create table seen (settled text)").await?;
+    let ids =
+        [db.pitwheel().enqueue(&Work { n: 0 }).await?.id, db.pitwheel().enqueue(&Work { n: 1 }).await?.id];
+    let running = start_worker(worker(db.pitwheel()).handle(handler));
+    wait_until("both ran", async || Ok(db.count("select count(*) from seen").await? == 2)).await?;
+    running.stop().await?;
+    assert_eq!(db.count("select count(*) from seen where settled = 'Lost'").await?, 2);
+    for id in ids {
+        assert_eq!(db.state(id).await?, Some(State::Running), "it is held by another worker");
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn an_sqlx_handler_completes_with_its_effect() -> Result<()> {
     let db = TestDb::new().await?;
     db.client().await?.batch_execute("create table effect (n bigint)").await?;

@@ -78,12 +78,18 @@ async def the_claim_the_result_and_the_followers_are_sent(server: FakeServer, wo
         assert pitwheel.complete(connection, context, {"greeted": "Ada"}) is True
 
     await work(greet)
-    (await server.stream()).assign(assignment(7))
+    (await server.stream()).assign(assignment(7, worker_id=3))
     await server.result(7)
 
     (sent,) = connection.sent
     followers = json.loads(sent.pop("followers"))
-    assert sent == {"job_id": 7, "fence": 70, "result": '{"greeted":"Ada"}', "keep_history": True}
+    assert sent == {
+        "job_id": 7,
+        "fence": 70,
+        "result": '{"greeted":"Ada"}',
+        "keep_history": True,
+        "holder": 3,
+    }
     assert followers == [
         {
             "kind": "mail",
@@ -118,7 +124,7 @@ async def failures_only_keeps_no_history_and_none_is_no_result(server: FakeServe
     await server.result(1)
 
     assert connection.sent == [
-        {"job_id": 1, "fence": 10, "result": None, "followers": "[]", "keep_history": False}
+        {"job_id": 1, "fence": 10, "result": None, "followers": "[]", "keep_history": False, "holder": None}
     ]
 
 

@@ -31,7 +31,7 @@ async def followers_of_the_context_are_sent_with_the_completion(server: FakeServ
     (await server.stream()).assign(assignment(7))
 
     result = await server.result(7)
-    assert result.claim == pb.Claim(job_id=7, fence=70)
+    assert result.claim == pb.Claim(job_id=7, fence=70, worker_id=1)
     assert result.complete.result == '"greeted"'
     assert list(result.complete.then) == [
         _sent("mail", '{"to":"Ada"}', queue="mail", key="ada", delay=Duration(seconds=60), priority=3),

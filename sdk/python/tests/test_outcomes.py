@@ -22,7 +22,7 @@ async def a_returned_value_is_the_result(server: FakeServer, work: RunWorker) ->
 
     result = await server.result(7)
     assert result.complete.result == '{"greeted":"Ada"}'
-    assert result.claim == pb.Claim(job_id=7, fence=70)
+    assert result.claim == pb.Claim(job_id=7, fence=70, worker_id=1)
     assert not result.complete.forget
 
 

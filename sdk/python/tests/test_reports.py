@@ -133,6 +133,27 @@ async def a_result_that_is_refused_twice_blocks_no_other(server: FakeServer, wor
     await server.ended(stream.worker_id, [])
 
 
+async def results_and_held_jobs_name_their_worker(server: FakeServer, work: RunWorker) -> None:
+    done = asyncio.Event()
+
+    async def greet(payload: Any, context: Context) -> None:
+        if context.id > 1:
+            await done.wait()
+
+    await work(greet)
+    first = await server.stream(1)
+    first.assign(assignment(1), assignment(2))
+    assert (await server.result(1)).claim.worker_id == first.worker_id
+    first.end()
+    second = await server.stream(2)
+    second.assign(assignment(3))
+    (held,) = (await server.ended(first.worker_id, [(2, 20)])).ended
+    assert [claim.worker_id for claim in held.holding] == [first.worker_id]
+    done.set()
+    workers = [(await server.result(job_id)).claim.worker_id for job_id in (2, 3)]
+    assert workers == [first.worker_id, second.worker_id]
+
+
 async def a_lost_claim_is_logged(
     server: FakeServer, work: RunWorker, caplog: pytest.LogCaptureFixture
 ) -> None:

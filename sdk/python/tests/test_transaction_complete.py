@@ -114,6 +114,20 @@ def a_lost_claim_completes_nothing(connection: psycopg.Connection) -> None:
 
 
 @needs_database
+def a_claim_that_a_failover_lost_completes_nothing(connection: psycopg.Connection) -> None:
+    context = _claimed()
+    # Another worker has the same fence. `_claimed` names -1 as the holder.
+    context._worker_id = -2
+    assert pitwheel.complete(connection, context) is False
+    connection.commit()
+    assert (_is_live(context), _history(context)) == (True, None)
+
+    context._worker_id = -1
+    assert pitwheel.complete(connection, context) is True
+    connection.commit()
+
+
+@needs_database
 def a_second_completion_is_false(connection: psycopg.Connection) -> None:
     context = _claimed()
     _follow(context)

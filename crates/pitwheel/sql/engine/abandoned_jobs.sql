@@ -19,7 +19,7 @@ with holds as materialized (
     order by hold.id
     limit $1
 )
-select holds.id as hold, holds.name as worker, job.id, job.fence, job.crashes, job.attempt
+select holds.id as hold, holds.worker as holder, holds.name as worker, job.id, job.fence, job.crashes, job.attempt
 from holds
 cross join lateral unnest(holds.job_ids) as held(id)
 left join lateral (

@@ -5,10 +5,12 @@
 -- transaction has locked ends the statement after lock_timeout.
 with emptied as (
     delete from pitwheel.hold
-    where hold.id = any($4::bigint[])
+    where hold.id = any($5::bigint[])
 )
 delete from pitwheel.job
-where job.ctid = any($3::tid[])
-  and ((job.id, job.fence) in (select * from unnest($1::bigint[], $2::bigint[]))) is true
-  and job.holder is not null
-returning job.id, job.fence, true as written
+where job.ctid = any($4::tid[])
+  and ((job.id, job.fence, job.holder) in (
+      select claim.id, claim.fence, claim.holder
+      from unnest($1::bigint[], $2::bigint[], $3::bigint[]) as claim(id, fence, holder)
+  )) is true
+returning job.id, job.fence, job.holder, true as written

@@ -5,13 +5,15 @@
 -- transaction has locked ends the statement after lock_timeout.
 with emptied as (
     delete from pitwheel.hold
-    where hold.id = any($4::bigint[])
+    where hold.id = any($5::bigint[])
 ),
 gone as (
     delete from pitwheel.job
-    where job.ctid = any($3::tid[])
-      and ((job.id, job.fence) in (select * from unnest($1::bigint[], $2::bigint[]))) is true
-      and job.holder is not null
+    where job.ctid = any($4::tid[])
+      and ((job.id, job.fence, job.holder) in (
+          select claim.id, claim.fence, claim.holder
+          from unnest($1::bigint[], $2::bigint[], $3::bigint[]) as claim(id, fence, holder)
+      )) is true
     returning job.id, job.run_at, job.enqueued_at, job.fence, job.attempt, job.max_attempts, job.priority, job.crashes,
         job.queue, job.kind, job.payload, job.holder, job.claimed_at, job.timeout_ms, job.key, job.metadata, job.note,
         job.errors
@@ -24,4 +26,4 @@ select gone.id, clock_timestamp(), gone.run_at, gone.enqueued_at, gone.fence, go
     gone.priority, gone.crashes, 'done', gone.queue, gone.kind, gone.payload, gone.holder, gone.claimed_at,
     gone.timeout_ms, gone.key, gone.metadata, gone.note, gone.errors
 from gone
-returning id, fence, true as written
+returning id, fence, worker as holder, true as written

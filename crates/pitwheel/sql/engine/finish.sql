@@ -2,6 +2,7 @@
 -- history, without one it leaves no row there. Holds that were emptied before are deleted.
 -- A row that another transaction has locked, or changed while this ran, is not waited for: it is returned with `written` false,
 -- and nothing was changed. Likewise a row with `if_cancelled`, if no cancel was requested.
+-- A holder of 0 is not known, and then not compared.
 -- Rows not returned: that claim no longer holds the job (swept, claimed again, or settled before), and none of its followers
 -- exist. A follower whose key a live job of its kind has is not added. The sort makes every delete come before the first
 -- insert, so a follower may have the key of the job that it follows. Uses job_pkey and job_key.
@@ -12,9 +13,10 @@ with emptied as (
     where hold.id = any($6::bigint[])
 ),
 ended as materialized (
-    select ended.id, ended.fence, ended.state, ended.error, ended.result, ended.if_cancelled
-    from unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $19::bool[])
-        as ended(id, fence, state, error, result, if_cancelled)
+    select ended.id, ended.fence, nullif(ended.holder, 0) as holder, ended.state, ended.error, ended.result,
+        ended.if_cancelled
+    from unnest($1::bigint[], $2::bigint[], $20::bigint[], $3::text[], $4::text[], $5::text[], $19::bool[])
+        as ended(id, fence, holder, state, error, result, if_cancelled)
 ),
 free as materialized (
     select job.tid, job.id
@@ -25,7 +27,7 @@ free as materialized (
         where job.id >= ended.id
           and job.id <= ended.id
           and job.fence = ended.fence
-          and job.holder is not null
+          and job.holder = coalesce(ended.holder, job.holder)
           and (not ended.if_cancelled or job.cancel_requested_at is not null)
         order by job.id
         limit 1
@@ -49,7 +51,8 @@ kept as (
         gone.timeout_ms, gone.key, gone.metadata, gone.note, pitwheel.with_error(gone.errors, ended.error),
         ended.result::json
     from gone
-    join ended on ended.id = gone.id and ended.fence = gone.fence
+    join ended
+        on ended.id = gone.id and ended.fence = gone.fence and gone.holder = coalesce(ended.holder, gone.holder)
     where ended.state is not null
 ),
 followers as (
@@ -65,25 +68,26 @@ followers as (
         follower.key
     from gone
     join unnest($7::bigint[], $8::bigint[], $9::text[], $10::text[], $11::text[], $12::bigint[], $13::bigint[],
-        $14::smallint[], $15::int[], $16::bigint[], $17::text[], $18::text[]) with ordinality
+        $14::smallint[], $15::int[], $16::bigint[], $17::text[], $18::text[], $21::bigint[]) with ordinality
         as follower(job_id, fence, kind, payload, queue, delay_ms, run_at_us, priority, max_attempts, timeout_ms,
-            metadata, key, n)
+            metadata, key, holder, n)
         on follower.job_id = gone.id and follower.fence = gone.fence
+        and gone.holder = coalesce(nullif(follower.holder, 0), gone.holder)
     order by follower.kind, follower.key, follower.n
     on conflict (kind, key) where key is not null do nothing
 )
-select gone.id, gone.fence, true as written
+select gone.id, gone.fence, gone.holder, true as written
 from gone
 union all
-select ended.id, ended.fence, false
+select job.id, job.fence, job.holder, false
 from ended
 cross join lateral (
-    select job.id
+    select job.id, job.fence, job.holder
     from pitwheel.job
     where job.id >= ended.id
       and job.id <= ended.id
       and job.fence = ended.fence
-      and job.holder is not null
+      and job.holder = coalesce(ended.holder, job.holder)
     order by job.id
     limit 1
 ) as job

@@ -1,11 +1,13 @@
 -- progress.sql: writes the progress of the claimed jobs. A row that another transaction has locked is skipped: the next report
 -- will be written. Returns the claims that still hold; the other rows were not changed.
+-- A holder of 0 is not known, and then not compared.
 -- A job is found by a range of one id, in the order of ids: only job_pkey has that order. With `=` a plan could read all of
 -- job_due, which ends with the id, once the table was analyzed without rows.
 -- The update adds 0 to the id, so that no plan joins by a scan of job_pkey: the rows are those of the ctids.
 with report as materialized (
-    select report.id, report.fence, report.progress, report.note
-    from unnest($1::bigint[], $2::bigint[], $3::real[], $4::text[]) as report(id, fence, progress, note)
+    select report.id, report.fence, report.holder, report.progress, report.note
+    from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::real[], $5::text[])
+        as report(id, fence, holder, progress, note)
 ),
 free as materialized (
     select job.tid
@@ -16,7 +18,7 @@ free as materialized (
         where job.id >= report.id
           and job.id <= report.id
           and job.fence = report.fence
-          and job.holder is not null
+          and job.holder = coalesce(nullif(report.holder, 0), job.holder)
         order by job.id
         limit 1
         for no key update skip locked
@@ -29,8 +31,9 @@ written as (
     where job.ctid = any (array(select free.tid from free))
       and job.id + 0 = report.id
       and job.fence = report.fence
+      and job.holder = coalesce(nullif(report.holder, 0), job.holder)
 )
-select report.id, report.fence
+select report.id, report.fence, report.holder
 from report
 cross join lateral (
     select job.id
@@ -38,7 +41,7 @@ cross join lateral (
     where job.id >= report.id
       and job.id <= report.id
       and job.fence = report.fence
-      and job.holder is not null
+      and job.holder = coalesce(nullif(report.holder, 0), job.holder)
     order by job.id
     limit 1
 ) as job

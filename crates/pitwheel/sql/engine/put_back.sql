@@ -1,14 +1,15 @@
 -- put_back.sql: the claimed jobs wait again, for a delay from now: retried, snoozed, released, or taken from a dead worker.
 -- `uncharged` does not count the attempt, `crashed` counts a crash.
+-- A holder of 0 is not known, and then not compared.
 -- Rows not returned: the claim no longer holds the job, a cancel was requested, or another transaction has locked the row,
 -- which is not waited for. The caller finishes them as cancelled, and finish.sql tells the three apart.
 -- A job is found by a range of one id, in the order of ids: only job_pkey has that order. With `=` a plan could read all of
 -- job_due, which ends with the id, once the table was analyzed without rows.
 -- The update adds 0 to the id, so that no plan joins by a scan of job_pkey: the rows are those of the ctids.
 with back as materialized (
-    select back.id, back.fence, back.delay_ms, back.uncharged, back.crashed, back.error
-    from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bool[], $5::bool[], $6::text[])
-        as back(id, fence, delay_ms, uncharged, crashed, error)
+    select back.id, back.fence, nullif(back.holder, 0) as holder, back.delay_ms, back.uncharged, back.crashed, back.error
+    from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bool[], $6::bool[], $7::text[])
+        as back(id, fence, holder, delay_ms, uncharged, crashed, error)
 ),
 free as materialized (
     select job.tid
@@ -19,7 +20,7 @@ free as materialized (
         where job.id >= back.id
           and job.id <= back.id
           and job.fence = back.fence
-          and job.holder is not null
+          and job.holder = coalesce(back.holder, job.holder)
           and job.cancel_requested_at is null
         order by job.id
         limit 1
@@ -38,4 +39,5 @@ from back
 where job.ctid = any (array(select free.tid from free))
   and job.id + 0 = back.id
   and job.fence = back.fence
-returning job.id, job.fence, true as written
+  and job.holder = coalesce(back.holder, job.holder)
+returning job.id, job.fence, coalesce(back.holder, 0) as holder, true as written

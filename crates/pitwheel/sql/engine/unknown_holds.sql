@@ -3,7 +3,7 @@
 -- Zero rows: there are none.
 -- A job is found by a range of one id, in the order of ids: only job_pkey has that order. With `=` a plan could read all of
 -- job_due, which ends with the id, once the table was analyzed without rows.
-select hold.id as hold, job.id, job.fence
+select hold.id as hold, hold.worker as holder, job.id, job.fence
 from pitwheel.hold
 cross join lateral unnest(hold.job_ids) as held(id)
 left join lateral (

@@ -137,7 +137,7 @@ pub async fn release_unknown(
     }
     let held = rows.iter().filter_map(|row| {
         let id: Option<i64> = row.get("id");
-        id.map(|id| Settlement::release(Claim { id, fence: row.get("fence") }))
+        id.map(|id| Settlement::release(Claim { id, fence: row.get("fence"), holder: row.get("holder") }))
     });
     let batch: Vec<Settlement> = held.collect();
     let settled = settle(client, &batch, &holds).await?;
@@ -207,7 +207,7 @@ impl Names {
 fn claimed(row: &Row, holder: i64, hold: i64, names: &mut Names) -> Claimed {
     let timeout_ms: Option<i64> = row.get(4);
     Claimed {
-        claim: Claim { id: row.get(0), fence: row.get(1) },
+        claim: Claim { id: row.get(0), fence: row.get(1), holder },
         attempt: unsigned(row.get(2)),
         max_attempts: unsigned(row.get(3)),
         timeout: timeout_ms.map(|ms| Duration::from_millis(ms.unsigned_abs())),
@@ -219,7 +219,6 @@ fn claimed(row: &Row, holder: i64, hold: i64, names: &mut Names) -> Claimed {
         payload: row.get(10),
         metadata: row.get(11),
         ctid: row.get(12),
-        holder,
         hold,
     }
 }

@@ -31,8 +31,8 @@ const SELF_TEST: Duration = Duration::from_secs(2);
 /// How many queues are remembered for this before the memory is cleared.
 const QUEUES_MAX: usize = 1000;
 
-/// Claims per hint. A hint has at most 8,000 bytes, and a claim at most 41.
-const SETTLED_MAX: usize = 150;
+/// Claims per hint. A hint has less than 8,000 bytes, and a claim at most 63.
+const SETTLED_MAX: usize = 120;
 
 /// When each queue last got a hint.
 #[derive(Clone, Default)]
@@ -72,17 +72,21 @@ pub(crate) async fn command(client: &impl Sql) -> Result<(), Error> {
 /// Sends a hint that these claims were settled, to the nodes that sent them to their workers.
 pub async fn hint_settled(client: &impl Sql, claims: &[Claim]) -> Result<(), Error> {
     for part in claims.chunks(SETTLED_MAX) {
-        let claims: Vec<String> = part.iter().map(|claim| format!("{}.{}", claim.id, claim.fence)).collect();
-        send(client, &format!("settled {}", claims.join(" "))).await?;
+        send(client, &settled_hint(part)).await?;
     }
     Ok(())
+}
+
+fn settled_hint(claims: &[Claim]) -> String {
+    let claim = |claim: &Claim| format!("{}.{}.{}", claim.id, claim.fence, claim.holder);
+    format!("settled {}", claims.iter().map(claim).collect::<Vec<_>>().join(" "))
 }
 
 /// The claims of a hint. What is no claim is left out.
 fn settled_claims(words: &str) -> Vec<Claim> {
     let read = |word: &str| {
-        let (id, fence) = word.split_once('.')?;
-        Some(Claim { id: id.parse().ok()?, fence: fence.parse().ok()? })
+        let mut numbers = word.split('.').map(|number| number.parse().ok());
+        Some(Claim { id: numbers.next()??, fence: numbers.next()??, holder: numbers.next()?? })
     };
     words.split(' ').filter_map(read).collect()
 }
@@ -204,5 +208,18 @@ impl HintListener {
             None if word == "command" => self.command.notify_one(),
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_hint_fits_and_is_read_as_it_was_sent() {
+        let longest = [Claim { id: i64::MIN, fence: i64::MIN, holder: i64::MIN }; SETTLED_MAX];
+        let hint = settled_hint(&longest);
+        assert!(hint.len() < 8000, "{} bytes", hint.len());
+        assert_eq!(hint.split_once(' ').map(|(_, claims)| settled_claims(claims)), Some(longest.to_vec()));
     }
 }

@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use crate::engine::claim_columns::{ClaimColumns, claim_of_row};
 use crate::engine::enqueue::{millis, unsigned};
 use crate::error::Error;
 use crate::job::claim::Claim;
@@ -76,23 +78,24 @@ pub async fn retire(client: &impl Sql, worker: i64) -> Result<(), Error> {
 pub async fn cancel_requests(client: &impl Sql, workers: &[i64]) -> Result<Vec<(i64, Claim)>, Error> {
     let params: Params = &[(&workers, Type::INT8_ARRAY)];
     let rows = query(client, include_str!("../../sql/engine/cancel_requests.sql"), params).await?;
-    Ok(rows.iter().map(|row| (row.get(0), Claim { id: row.get(1), fence: row.get(2) })).collect())
+    let claim = |row: &Row| Claim { id: row.get(1), fence: row.get(2), holder: row.get(0) };
+    Ok(rows.iter().map(|row| (row.get(0), claim(row))).collect())
 }
 
 /// Writes progress. Returns the claims that still hold.
 pub async fn progress(client: &impl Sql, reports: &[(Claim, f32, String)]) -> Result<Vec<Claim>, Error> {
-    let ids: Vec<i64> = reports.iter().map(|(claim, ..)| claim.id).collect();
-    let fences: Vec<i64> = reports.iter().map(|(claim, ..)| claim.fence).collect();
+    let claims = ClaimColumns::new(reports.iter().map(|(claim, ..)| *claim));
     let fractions: Vec<f32> = reports.iter().map(|(_, fraction, _)| *fraction).collect();
     let notes: Vec<&str> = reports.iter().map(|(.., note)| note.as_str()).collect();
     let params: Params = &[
-        (&ids, Type::INT8_ARRAY),
-        (&fences, Type::INT8_ARRAY),
+        (&claims.ids, Type::INT8_ARRAY),
+        (&claims.fences, Type::INT8_ARRAY),
+        (&claims.holders, Type::INT8_ARRAY),
         (&fractions, Type::FLOAT4_ARRAY),
         (&notes, Type::TEXT_ARRAY),
     ];
     let rows = query(client, include_str!("../../sql/engine/progress.sql"), params).await?;
-    Ok(rows.iter().map(|row| Claim { id: row.get(0), fence: row.get(1) }).collect())
+    Ok(rows.iter().map(claim_of_row).collect())
 }
 
 /// The result of a heartbeat of many workers.
@@ -119,7 +122,7 @@ pub async fn heartbeat(client: &impl Sql, workers: &[i64]) -> Result<HeartbeatRe
             }
         }
         if let Some(id) = row.get(2) {
-            beat.cancelled.push((worker, Claim { id, fence: row.get(3) }));
+            beat.cancelled.push((worker, Claim { id, fence: row.get(3), holder: worker }));
         }
     }
     Ok(beat)
@@ -159,7 +162,7 @@ pub async fn held(client: &impl Sql, workers: &[i64]) -> Result<Vec<Hold>, Error
         let (id, worker): (i64, i64) = (row.get(0), row.get(1));
         let hold = holds.entry(id).or_insert_with(|| Hold { id, worker, claims: Vec::new() });
         if let Some(id) = row.get(2) {
-            hold.claims.push(Claim { id, fence: row.get(3) });
+            hold.claims.push(Claim { id, fence: row.get(3), holder: worker });
         }
     }
     Ok(holds.into_values().collect())
@@ -180,8 +183,12 @@ pub struct AttemptInfo {
 
 /// The attempts of these claims, by job id; a lost claim has no entry.
 pub async fn attempts(client: &impl Sql, claims: &[Claim]) -> Result<HashMap<i64, AttemptInfo>, Error> {
-    let (ids, fences): (Vec<i64>, Vec<i64>) = claims.iter().map(|claim| (claim.id, claim.fence)).unzip();
-    let params: Params = &[(&ids, Type::INT8_ARRAY), (&fences, Type::INT8_ARRAY)];
+    let claims = ClaimColumns::new(claims.iter().copied());
+    let params: Params = &[
+        (&claims.ids, Type::INT8_ARRAY),
+        (&claims.fences, Type::INT8_ARRAY),
+        (&claims.holders, Type::INT8_ARRAY),
+    ];
     let rows = client.rows(include_str!("../../sql/engine/attempts.sql"), params).await?;
     let read = rows.iter().map(|row| {
         let attempt = AttemptInfo {
@@ -204,8 +211,13 @@ pub async fn workers_of_token(client: &impl Sql, token: i64, workers: &[i64]) ->
 
 /// Which of these claims are held by workers that connected with this token.
 pub async fn claims_of_token(client: &impl Sql, token: i64, claims: &[Claim]) -> Result<Vec<Claim>, Error> {
-    let (ids, fences): (Vec<i64>, Vec<i64>) = claims.iter().map(|claim| (claim.id, claim.fence)).unzip();
-    let params: Params = &[(&ids, Type::INT8_ARRAY), (&fences, Type::INT8_ARRAY), (&token, Type::INT8)];
+    let claims = ClaimColumns::new(claims.iter().copied());
+    let params: Params = &[
+        (&claims.ids, Type::INT8_ARRAY),
+        (&claims.fences, Type::INT8_ARRAY),
+        (&claims.holders, Type::INT8_ARRAY),
+        (&token, Type::INT8),
+    ];
     let rows = client.rows(include_str!("../../sql/engine/claims_of_token.sql"), params).await?;
-    Ok(rows.iter().map(|row| Claim { id: row.get(0), fence: row.get(1) }).collect())
+    Ok(rows.iter().map(claim_of_row).collect())
 }

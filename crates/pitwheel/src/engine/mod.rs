@@ -10,6 +10,7 @@
 
 pub(crate) mod batcher;
 pub(crate) mod claim;
+mod claim_columns;
 pub(crate) mod claimer;
 pub(crate) mod cursor;
 pub(crate) mod enqueue;

@@ -2,6 +2,7 @@
 
 use tokio_postgres::types::{ToSql, Type};
 
+use crate::engine::claim_columns::{ClaimColumns, claim_of_row};
 use crate::engine::enqueue::{Columns, millis};
 use crate::error::Error;
 use crate::job::claim::{Claim, Settled};
@@ -28,18 +29,21 @@ pub type Unlocked = Option<Settled>;
 ///
 /// Safe to repeat after an error: what was written the first time is then `Lost`.
 pub async fn settle(client: &impl Sql, batch: &[Settlement], holds: &[i64]) -> Result<Vec<Unlocked>, Error> {
-    // Sorted by id: batches that lock rows in one order cannot deadlock.
-    let mut order: Vec<usize> = (0..batch.len()).collect();
-    order.sort_unstable_by_key(|&at| batch[at].claim.id);
     let mut written = vec![Some(Settled::Lost); batch.len()];
     let mut holds = holds;
     let (mut done, mut forgotten, mut finished, mut back) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for at in order {
-        match &batch[at].ending {
-            Ending::Done { ctid: Some(_), result: None, then, history } if then.is_empty() => match history {
-                History::All => done.push(at),
-                History::FailuresOnly => forgotten.push(at),
-            },
+    for at in in_order(batch) {
+        let Settlement { claim, ending } = &batch[at];
+        match ending {
+            // The statements for these compare the holder, so it must be known.
+            Ending::Done { ctid: Some(_), result: None, then, history }
+                if then.is_empty() && claim.holder != 0 =>
+            {
+                match history {
+                    History::All => done.push(at),
+                    History::FailuresOnly => forgotten.push(at),
+                }
+            }
             Ending::Done { .. } | Ending::Dead { .. } | Ending::Cancelled { .. } => finished.push(at),
             Ending::Retry { .. } | Ending::Snooze { .. } | Ending::Release | Ending::Crash { .. } => {
                 back.push(at);
@@ -74,6 +78,16 @@ pub async fn settle(client: &impl Sql, batch: &[Settlement], holds: &[i64]) -> R
     Ok(written)
 }
 
+/// The positions of the endings, sorted by id: batches that lock rows in one order cannot deadlock. Of several endings of one
+/// claim only the first: a report that was repeated before its answer came may be in one batch with itself.
+fn in_order(batch: &[Settlement]) -> Vec<usize> {
+    let claim = |at: usize| batch[at].claim;
+    let mut order: Vec<usize> = (0..batch.len()).collect();
+    order.sort_by_key(|&at| (claim(at).id, claim(at).fence, claim(at).holder));
+    order.dedup_by(|next, kept| claim(*kept).is_of(claim(*next)));
+    order
+}
+
 /// The followers that exist now, because the endings that they follow from were written.
 pub fn written_followers<'a>(
     batch: &'a [Settlement],
@@ -92,7 +106,7 @@ async fn complete(
     emptied: &[i64],
     written: &mut [Unlocked],
 ) -> Result<(), Error> {
-    let (ids, fences) = claims(batch, which);
+    let claims = ClaimColumns::new(which.iter().map(|&at| batch[at].claim));
     let ctids: Vec<Option<Ctid>> = which
         .iter()
         .map(|&at| match batch[at].ending {
@@ -101,8 +115,9 @@ async fn complete(
         })
         .collect();
     let params: Params = &[
-        (&ids, Type::INT8_ARRAY),
-        (&fences, Type::INT8_ARRAY),
+        (&claims.ids, Type::INT8_ARRAY),
+        (&claims.fences, Type::INT8_ARRAY),
+        (&claims.holders, Type::INT8_ARRAY),
         (&ctids, Type::TID_ARRAY),
         (&emptied, Type::INT8_ARRAY),
     ];
@@ -113,15 +128,13 @@ async fn complete(
 /// The parameters of finish.sql, as columns.
 #[derive(Default)]
 pub(crate) struct Finish<'a> {
-    pub(crate) ids: Vec<i64>,
-    pub(crate) fences: Vec<i64>,
+    pub(crate) claims: ClaimColumns,
     pub(crate) states: Vec<Option<&'static str>>,
     pub(crate) errors: Vec<Option<&'a str>>,
     pub(crate) results: Vec<Option<&'a str>>,
     pub(crate) emptied: &'a [i64],
-    /// The job and the fence that each follower follows.
-    pub(crate) follower_ids: Vec<i64>,
-    pub(crate) follower_fences: Vec<i64>,
+    /// The claim whose job each follower follows.
+    pub(crate) followed: ClaimColumns,
     pub(crate) followers: Columns<'a>,
     /// The ending lets the job wait again, and finishes it only if a cancel was requested.
     pub(crate) if_cancelled: Vec<bool>,
@@ -140,32 +153,30 @@ impl<'a> Finish<'a> {
             Ending::Retry { error, .. } | Ending::Crash { error } => (Some("cancelled"), Some(error), None),
             Ending::Snooze { .. } | Ending::Release => (Some("cancelled"), None, None),
         };
-        self.ids.push(claim.id);
-        self.fences.push(claim.fence);
+        self.claims.push(claim);
         self.states.push(state);
         self.errors.push(error.map(String::as_str));
         self.results.push(result);
         self.if_cancelled
             .push(!matches!(ending, Ending::Done { .. } | Ending::Dead { .. } | Ending::Cancelled { .. }));
         for follower in ending.then() {
-            self.follower_ids.push(claim.id);
-            self.follower_fences.push(claim.fence);
+            self.followed.push(claim);
             self.followers.push(follower);
         }
     }
 
     /// The parameters in the order of the statement, each with its type.
-    pub(crate) fn params(&self) -> [(&(dyn ToSql + Sync), Type); 19] {
+    pub(crate) fn params(&self) -> [(&(dyn ToSql + Sync), Type); 21] {
         let followers = &self.followers;
         [
-            (&self.ids, Type::INT8_ARRAY),
-            (&self.fences, Type::INT8_ARRAY),
+            (&self.claims.ids, Type::INT8_ARRAY),
+            (&self.claims.fences, Type::INT8_ARRAY),
             (&self.states, Type::TEXT_ARRAY),
             (&self.errors, Type::TEXT_ARRAY),
             (&self.results, Type::TEXT_ARRAY),
             (&self.emptied, Type::INT8_ARRAY),
-            (&self.follower_ids, Type::INT8_ARRAY),
-            (&self.follower_fences, Type::INT8_ARRAY),
+            (&self.followed.ids, Type::INT8_ARRAY),
+            (&self.followed.fences, Type::INT8_ARRAY),
             (&followers.kinds, Type::TEXT_ARRAY),
             (&followers.payloads, Type::TEXT_ARRAY),
             (&followers.queues, Type::TEXT_ARRAY),
@@ -177,6 +188,8 @@ impl<'a> Finish<'a> {
             (&followers.metadata, Type::TEXT_ARRAY),
             (&followers.keys, Type::TEXT_ARRAY),
             (&self.if_cancelled, Type::BOOL_ARRAY),
+            (&self.claims.holders, Type::INT8_ARRAY),
+            (&self.followed.holders, Type::INT8_ARRAY),
         ]
     }
 }
@@ -200,7 +213,7 @@ async fn put_back(
     which: &[usize],
     written: &mut [Unlocked],
 ) -> Result<(), Error> {
-    let (ids, fences) = claims(batch, which);
+    let claims = ClaimColumns::new(which.iter().map(|&at| batch[at].claim));
     let mut delays = Vec::with_capacity(which.len());
     let mut uncharged = Vec::with_capacity(which.len());
     let mut crashed = Vec::with_capacity(which.len());
@@ -218,8 +231,9 @@ async fn put_back(
         errors.push(error);
     }
     let params: Params = &[
-        (&ids, Type::INT8_ARRAY),
-        (&fences, Type::INT8_ARRAY),
+        (&claims.ids, Type::INT8_ARRAY),
+        (&claims.fences, Type::INT8_ARRAY),
+        (&claims.holders, Type::INT8_ARRAY),
         (&delays, Type::INT8_ARRAY),
         (&uncharged, Type::BOOL_ARRAY),
         (&crashed, Type::BOOL_ARRAY),
@@ -229,19 +243,15 @@ async fn put_back(
     Ok(())
 }
 
-fn claims(batch: &[Settlement], which: &[usize]) -> (Vec<i64>, Vec<i64>) {
-    which.iter().map(|&at| (batch[at].claim.id, batch[at].claim.fence)).unzip()
-}
-
-/// Marks the claims that the statement returned as written, or as locked. `which` is sorted by id, so each is found by bisection. The fence
-/// tells claims of one job apart: a late holder's ending may be in one batch with that of the next holder.
+/// Marks the claims that the statement returned as written, or as locked. `which` is sorted by id, so each is found by bisection. Fence and
+/// holder tell claims of one job apart: a late holder's ending may be in one batch with that of the next holder.
 fn mark(rows: &[tokio_postgres::Row], batch: &[Settlement], which: &[usize], written: &mut [Unlocked]) {
     for row in rows {
-        let claim = Claim { id: row.get(0), fence: row.get(1) };
+        let claim = claim_of_row(row);
         let first = which.partition_point(|&at| batch[at].claim.id < claim.id);
         let same_job = which[first..].iter().take_while(|&&at| batch[at].claim.id == claim.id);
-        if let Some(&at) = same_job.into_iter().find(|&&at| batch[at].claim == claim) {
-            written[at] = row.get::<_, bool>(2).then_some(Settled::Written);
+        if let Some(&at) = same_job.into_iter().find(|&&at| batch[at].claim.is_of(claim)) {
+            written[at] = row.get::<_, bool>(3).then_some(Settled::Written);
         }
     }
 }

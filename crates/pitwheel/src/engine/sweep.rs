@@ -93,7 +93,7 @@ async fn settle_page(client: &impl Sql, above: i64) -> Result<Page, Error> {
     let held = rows.iter().filter_map(|row| {
         let id: Option<i64> = row.get("id");
         id.map(|id| Settlement {
-            claim: Claim { id, fence: row.get("fence") },
+            claim: Claim { id, fence: row.get("fence"), holder: row.get("holder") },
             ending: after_crash(row.get("crashes"), unsigned(row.get("attempt")), row.get("worker")),
         })
     });

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::postgres::Ctid;
 
-/// The proof of a claim: a job and its fence.
+/// The proof of a claim: a job, its fence, and who claimed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Claim {
     /// The id of the job.
@@ -13,6 +13,17 @@ pub struct Claim {
     /// A number that grows at each claim of the job and never goes back. Every write after the claim names it. Pass it to
     /// outside systems that can refuse lower numbers.
     pub fence: i64,
+    /// The id of the worker that made the claim. A failover that loses a claim also loses its fence, which is then given again:
+    /// the two claims differ in their holder. 0: not known, because a remote worker did not name it; writes then compare only
+    /// the id and the fence.
+    pub holder: i64,
+}
+
+impl Claim {
+    /// Whether this is the claim of a row with this id, fence and holder.
+    pub(crate) fn is_of(self, row: Claim) -> bool {
+        (self.id, self.fence) == (row.id, row.fence) && [0, row.holder].contains(&self.holder)
+    }
 }
 
 /// The result of a write that named a fence.
@@ -39,8 +50,6 @@ pub struct QueueSlots {
 pub struct Claimed {
     /// The proof of the claim.
     pub claim: Claim,
-    /// The id of the worker that holds it.
-    pub holder: i64,
     /// Where its row is after the claim.
     pub ctid: Ctid,
     /// The id of the hold: the record of what one claim took for one worker.
@@ -65,4 +74,18 @@ pub struct Claimed {
     pub payload: String,
     /// Its metadata, as JSON text.
     pub metadata: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_that_is_not_known_is_not_compared() {
+        let row = Claim { id: 1, fence: 2, holder: 3 };
+        assert!(row.is_of(row) && Claim { holder: 0, ..row }.is_of(row));
+        for other in [Claim { id: 9, ..row }, Claim { fence: 9, ..row }, Claim { holder: 9, ..row }] {
+            assert!(!other.is_of(row), "{other:?}");
+        }
+    }
 }

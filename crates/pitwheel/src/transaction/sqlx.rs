@@ -30,20 +30,24 @@ pub async fn complete(transaction: &mut PgConnection, context: &Context) -> Resu
     let mut columns = Finish::default();
     columns.push(context.claim(), &ending);
     let claim = context.claim();
-    let lock = ::sqlx::query(LOCK_CLAIM).bind(claim.id).bind(claim.fence).persistent(false);
+    let lock =
+        ::sqlx::query(LOCK_CLAIM).bind(claim.id).bind(claim.fence).bind(claim.holder).persistent(false);
     lock.execute(&mut *transaction).await?;
     let query = ::sqlx::query(FINISH)
-        .bind(columns.ids)
-        .bind(columns.fences)
+        .bind(columns.claims.ids)
+        .bind(columns.claims.fences)
         .bind(columns.states)
         .bind(columns.errors)
         .bind(columns.results)
         .bind(columns.emptied)
-        .bind(columns.follower_ids)
-        .bind(columns.follower_fences);
-    let query = bind(query, columns.followers, true).bind(columns.if_cancelled);
+        .bind(columns.followed.ids)
+        .bind(columns.followed.fences);
+    let query = bind(query, columns.followers, true)
+        .bind(columns.if_cancelled)
+        .bind(columns.claims.holders)
+        .bind(columns.followed.holders);
     let rows = query.persistent(false).fetch_all(transaction).await?;
-    let written = rows.first().map(|row| row.try_get(2)).transpose()?;
+    let written = rows.first().map(|row| row.try_get(3)).transpose()?;
     Ok(if written == Some(true) { Settled::Written } else { Settled::Lost })
 }
 

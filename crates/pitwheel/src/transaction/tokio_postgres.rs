@@ -30,9 +30,10 @@ pub async fn complete(transaction: &Transaction<'_>, context: &Context) -> Resul
     let mut columns = Finish::default();
     columns.push(context.claim(), &ending);
     let claim = context.claim();
-    let locked = [(&claim.id as _, Type::INT8), (&claim.fence as _, Type::INT8)];
+    let locked =
+        [(&claim.id as _, Type::INT8), (&claim.fence as _, Type::INT8), (&claim.holder as _, Type::INT8)];
     transaction.query_typed(LOCK_CLAIM, &locked).await?;
     let rows = transaction.query_typed(FINISH, &columns.params()).await?;
-    let written = rows.first().is_some_and(|row| row.get(2));
+    let written = rows.first().is_some_and(|row| row.get(3));
     Ok(if written { Settled::Written } else { Settled::Lost })
 }

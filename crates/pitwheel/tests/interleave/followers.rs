@@ -145,7 +145,7 @@ async fn a_second_settle_adds_no_second_follower() -> Result<()> {
 #[tokio::test]
 async fn a_late_holder_adds_no_follower_beside_the_next_one() -> Result<()> {
     let db = TestDb::new().await?;
-    let second = Claim { id: 1, fence: 2 };
+    let second = Claim { id: 1, fence: 2, holder: 2 };
     // Worker 1 lost the job; worker 2 holds it under the next fence.
     let start = |title| {
         Explorer::new(&db, title).worker(1).worker(2).running(1, 2).setup("update pitwheel.job set fence = 2")

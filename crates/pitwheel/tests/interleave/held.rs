@@ -98,7 +98,7 @@ async fn a_hold_deleted_as_empty_is_no_longer_needed() -> Result<()> {
     let emptied: Rc<RefCell<Vec<i64>>> = Rc::default();
     let reads = emptied.clone();
     let deletes = async move |connection: &mut Connection| {
-        let no_job = Claim { id: 0, fence: 0 };
+        let no_job = Claim { id: 0, fence: 0, holder: 0 };
         let write = Settlement { claim: no_job, ending: Ending::done(History::All, None) };
         let holds = emptied.take();
         let _ = engine::settle(&connection.client, &[write], &holds).await?;

@@ -6,7 +6,7 @@ use pitwheel_testkit::{Connection, Session};
 use tokio_postgres::types::Type;
 
 /// The claim of the job that `Explorer::running(1, _)` adds.
-pub(crate) const FIRST: Claim = Claim { id: 1, fence: 1 };
+pub(crate) const FIRST: Claim = Claim { id: 1, fence: 1, holder: 1 };
 
 /// Claims for one worker, in a transaction.
 pub(crate) fn claims(name: &'static str, worker: i64, slots: usize) -> Session {
@@ -56,7 +56,7 @@ pub(crate) fn sweeps_by_statement() -> Session {
                 connection.client.query_typed(sql, &[(&20_i64, Type::INT8), (&0_i64, Type::INT8)]).await?;
             let held = rows.iter().filter_map(|row| {
                 let id: Option<i64> = row.get("id");
-                id.map(|id| Claim { id, fence: row.get("fence") })
+                id.map(|id| Claim { id, fence: row.get("fence"), holder: row.get("holder") })
             });
             connection.claims.extend(held);
             Ok(String::new())

@@ -1,6 +1,7 @@
 //! Settles and renewals beside sweeps and cancels: only one of the two is written.
 
 use anyhow::Result;
+use pitwheel::Claim;
 use pitwheel_testkit::{Connection, Explorer, Run, Session, TestDb};
 
 use crate::sessions::{FIRST, cancels, complete_first, sweep, sweeps, sweeps_by_statement};
@@ -67,6 +68,42 @@ async fn a_settle_and_a_sweep_never_both_write() -> Result<()> {
         .explore()
         .await?
         .sometimes(|run| run.output("a.settle") == "written" && run.output("s.sweep") == "1");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_claim_that_a_failover_lost_is_never_written_beside_the_one_with_its_fence() -> Result<()> {
+    let db = TestDb::new().await?;
+    // Worker 1 has a claim that the standby has never seen. Worker 2 has the same fence, and completes or is swept.
+    let start = |title| Explorer::new(&db, title).worker(1).expired(2).running(1, 2);
+    let second = Claim { holder: 2, ..FIRST };
+    let completes_second = || {
+        Session::transaction("b", "settle", async move |connection: &mut Connection| {
+            connection.complete(second).await
+        })
+    };
+    let lost = |run: &Run| run.failed() || run.output("a.settle") != "lost";
+
+    for (title, lost_claim) in
+        [("complete of a lost claim", completes_by_id()), ("retry of a lost claim", retries())]
+    {
+        let right = start(title).session(lost_claim).session(completes_second()).explore().await?;
+        right.never(|run| lost(run) || run.output("b.settle") != "written" || run.end() != "1 done");
+    }
+    start("complete of a lost claim by its place × sweep")
+        .session(completes())
+        .session(sweeps())
+        .explore()
+        .await?
+        .never(|run| lost(run) || run.end() != "1 waiting");
+
+    let unnamed = "update pitwheel.job set holder = null where id = 1 and fence = 1 and holder is not null returning 'written'";
+    start("retry of a lost claim, holder not compared")
+        .session(Session::new("a").sql("begin").sql_as("settle", unnamed).sql("commit"))
+        .session(completes_second())
+        .explore()
+        .await?
+        .sometimes(|run| run.output("a.settle") == "written" && run.output("b.settle") == "lost");
     Ok(())
 }
 

@@ -3,4 +3,5 @@
 mod by_id;
 mod claim;
 mod explain;
+mod functions;
 mod statements;

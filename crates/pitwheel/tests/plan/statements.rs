@@ -15,25 +15,34 @@ macro_rules! statement {
 }
 
 /// All statements that `by_id` checks.
-pub(crate) const STATEMENTS: [Statement; 24] = [
-    statement!("engine/done.sql", "bigint[], bigint[], tid[], bigint[]", "ids(), fences(), ctids(), holds()"),
-    statement!("engine/complete.sql", "bigint[], bigint[], tid[], bigint[]", "ids(), fences(), ctids(), holds()"),
+pub(crate) const STATEMENTS: [Statement; 26] = [
+    statement!(
+        "engine/done.sql",
+        "bigint[], bigint[], bigint[], tid[], bigint[]",
+        "ids(), fences(), of(1::bigint), ctids(), holds()"
+    ),
+    statement!(
+        "engine/complete.sql",
+        "bigint[], bigint[], bigint[], tid[], bigint[]",
+        "ids(), fences(), of(1::bigint), ctids(), holds()"
+    ),
     statement!(
         "engine/finish.sql",
         "bigint[], bigint[], text[], text[], text[], bigint[], bigint[], bigint[], text[], text[], text[], bigint[], bigint[],
-            smallint[], int[], bigint[], text[], text[], bool[]",
+            smallint[], int[], bigint[], text[], text[], bool[], bigint[], bigint[]",
         "ids(), fences(), of('done'::text), '{}', of('1'::text), holds(), ids(), fences(), of('next'::text), of('{}'::text),
-            of('default'::text), of(0::bigint), '{}', of(0::smallint), of(1), '{}', '{}', ids()::text[], of(false)"
+            of('default'::text), of(0::bigint), '{}', of(0::smallint), of(1), '{}', '{}', ids()::text[], of(false),
+            of(1::bigint), of(1::bigint)"
     ),
     statement!(
         "engine/put_back.sql",
-        "bigint[], bigint[], bigint[], bool[], bool[], text[]",
-        "ids(), fences(), of(0::bigint), of(false), of(false), '{}'"
+        "bigint[], bigint[], bigint[], bigint[], bool[], bool[], text[]",
+        "ids(), fences(), of(1::bigint), of(0::bigint), of(false), of(false), '{}'"
     ),
     statement!(
         "engine/progress.sql",
-        "bigint[], bigint[], real[], text[]",
-        "ids(), fences(), of(0.5::real), of('half'::text)"
+        "bigint[], bigint[], bigint[], real[], text[]",
+        "ids(), fences(), of(1::bigint), of(0.5::real), of('half'::text)"
     ),
     statement!("engine/drop_holds.sql", "bigint[]", "holds()"),
     statement!("engine/abandoned_jobs.sql", "bigint, bigint", "20, 0"),
@@ -41,9 +50,13 @@ pub(crate) const STATEMENTS: [Statement; 24] = [
     statement!("engine/heartbeat.sql", "bigint[]", "'{1}'"),
     statement!("engine/cancel_requests.sql", "bigint[]", "'{1}'"),
     statement!("engine/unknown_holds.sql", "bigint[], bigint[]", "'{1}', '{}'"),
-    statement!("engine/attempts.sql", "bigint[], bigint[]", "ids(), fences()"),
-    statement!("engine/claims_of_token.sql", "bigint[], bigint[], bigint", "ids(), fences(), 7"),
-    statement!("engine/lock_claim.sql", "bigint, bigint", "(ids())[1], (fences())[1]"),
+    statement!("engine/attempts.sql", "bigint[], bigint[], bigint[]", "ids(), fences(), of(1::bigint)"),
+    statement!(
+        "engine/claims_of_token.sql",
+        "bigint[], bigint[], bigint[], bigint",
+        "ids(), fences(), of(1::bigint), 7"
+    ),
+    statement!("engine/lock_claim.sql", "bigint, bigint, bigint", "(ids())[1], (fences())[1], 1"),
     statement!(
         "engine/claim.sql",
         "bigint, text[], int[], int[], smallint[], timestamptz[], bigint[], text[]",
@@ -63,6 +76,18 @@ pub(crate) const STATEMENTS: [Statement; 24] = [
         "of('test'::text), of('{}'::text), of('default'::text), of(0::bigint), '{}', of(0::smallint), of(1), '{}', '{}',
             keys()"
     ),
+    Statement {
+        name: "pitwheel.complete",
+        sql: "select pitwheel.complete($1, $2, holder => $3)",
+        types: "bigint, bigint, bigint",
+        values: "(ids())[1], (fences())[1], 1",
+    },
+    Statement {
+        name: "pitwheel.fail",
+        sql: "select pitwheel.fail($1, $2, 'no', holder => $3)",
+        types: "bigint, bigint, bigint",
+        values: "(ids())[2], (fences())[2], 1",
+    },
     statement!("operate/cancel.sql", "bigint[], text", "ids() || waiting(), 'ada'"),
     statement!("operate/delete.sql", "bigint[], text", "waiting(), 'ada'"),
     statement!("operate/reschedule.sql", "bigint[], timestamptz, text", "waiting(), now(), 'ada'"),

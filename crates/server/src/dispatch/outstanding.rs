@@ -11,8 +11,9 @@ use crate::observe::traces;
 
 #[derive(Default)]
 pub(crate) struct Outstanding {
-    /// By claim: a job that was settled through another node may be sent again before this node knows.
-    jobs: HashMap<Claim, SentJob>,
+    /// By job and fence: a job that was settled through another node may be sent again before this node knows. Not by holder,
+    /// because a worker need not name itself in its report.
+    jobs: HashMap<(i64, i64), SentJob>,
     /// By hold id.
     holds: HashMap<i64, HoldCount>,
     /// Holds of which every job has ended: the next write deletes them.
@@ -39,7 +40,7 @@ struct HoldCount {
 impl Outstanding {
     pub(crate) fn add(&mut self, job: &Claimed, sent_at: Instant) {
         let sent = SentJob {
-            worker: job.holder,
+            worker: job.claim.holder,
             ctid: job.ctid,
             hold: job.hold,
             queue: job.queue.clone(),
@@ -47,17 +48,19 @@ impl Outstanding {
             sent_at,
             trace: TraceContext::of(job.metadata.as_deref()),
         };
-        self.holds.entry(job.hold).or_insert(HoldCount { worker: job.holder, jobs: 0 }).jobs += 1;
-        self.jobs.insert(job.claim, sent);
+        self.holds.entry(job.hold).or_insert(HoldCount { worker: job.claim.holder, jobs: 0 }).jobs += 1;
+        self.jobs.insert((job.claim.id, job.claim.fence), sent);
     }
 
     pub(crate) fn get(&self, claim: Claim) -> Option<&SentJob> {
-        self.jobs.get(&claim)
+        let sent = self.jobs.get(&(claim.id, claim.fence))?;
+        [0, sent.worker].contains(&claim.holder).then_some(sent)
     }
 
     /// The claim has ended. Returns the worker that had it, if it was sent from here.
     pub(crate) fn remove(&mut self, claim: Claim) -> Option<i64> {
-        let SentJob { worker, hold, .. } = self.jobs.remove(&claim)?;
+        self.get(claim)?;
+        let SentJob { worker, hold, .. } = self.jobs.remove(&(claim.id, claim.fence))?;
         if let Some(count) = self.holds.get_mut(&hold) {
             count.jobs -= 1;
             if count.jobs == 0 {
@@ -76,7 +79,7 @@ impl Outstanding {
 
     pub(crate) fn claims_of(&self, workers: &[i64]) -> Vec<Claim> {
         let sent = self.jobs.iter().filter(|(_, job)| workers.contains(&job.worker));
-        sent.map(|(claim, _)| *claim).collect()
+        sent.map(|(&(id, fence), job)| Claim { id, fence, holder: job.worker }).collect()
     }
 
     pub(crate) fn holds_of(&self, worker: i64) -> Vec<i64> {

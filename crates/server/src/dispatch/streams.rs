@@ -179,7 +179,7 @@ impl Streams {
         let mut unfilled: HashMap<i64, usize> = HashMap::new();
         slots_by_worker.iter().for_each(|worker| *unfilled.entry(*worker).or_default() += 1);
         for job in claimed {
-            if let Some(count) = unfilled.get_mut(&job.holder) {
+            if let Some(count) = unfilled.get_mut(&job.claim.holder) {
                 *count -= 1;
             }
         }
@@ -197,9 +197,11 @@ impl Streams {
         let (mut unsent, sent_at) = (Vec::new(), Instant::now());
         let mut batches: HashMap<i64, Vec<Claimed>> = HashMap::new();
         for job in jobs {
-            if self.open.contains_key(&job.holder) {
+            if self.open.contains_key(&job.claim.holder) {
+                // A claim that a failover lost: another one has its fence now.
+                self.ended(std::iter::once(Claim { holder: 0, ..job.claim }));
                 self.outstanding.add(&job, sent_at);
-                batches.entry(job.holder).or_default().push(job);
+                batches.entry(job.claim.holder).or_default().push(job);
             } else {
                 unsent.push(job.claim);
             }
@@ -235,9 +237,9 @@ impl Streams {
         }
     }
 
-    /// Where the row of a claim was that was sent from here.
-    pub(crate) fn ctid(&self, claim: Claim) -> Option<Ctid> {
-        self.outstanding.get(claim).map(|job| job.ctid)
+    /// The claim with its holder, and where its row was, if it was sent from here.
+    pub(crate) fn sent(&self, claim: Claim) -> Option<(Claim, Ctid)> {
+        self.outstanding.get(claim).map(|job| (Claim { holder: job.worker, ..claim }, job.ctid))
     }
 
     /// Records metrics and spans of endings.

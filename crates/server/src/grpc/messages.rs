@@ -22,11 +22,11 @@ pub(crate) fn span(field: &str, duration: prost_types::Duration) -> Result<Durat
 }
 
 pub(crate) fn claim(claim: v1::Claim) -> Claim {
-    Claim { id: claim.job_id, fence: claim.fence }
+    Claim { id: claim.job_id, fence: claim.fence, holder: claim.worker_id }
 }
 
 pub(crate) fn claim_message(claim: Claim) -> v1::Claim {
-    v1::Claim { job_id: claim.id, fence: claim.fence }
+    v1::Claim { job_id: claim.id, fence: claim.fence, worker_id: claim.holder }
 }
 
 /// A claimed job as its worker receives it.
@@ -46,6 +46,7 @@ pub(crate) fn assignment(job: Claimed) -> v1::Assignment {
         metadata: job.metadata,
         traceparent,
         tracestate: tracestate.flatten(),
+        worker_id: job.claim.holder,
     }
 }
 

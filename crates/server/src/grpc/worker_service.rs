@@ -99,7 +99,9 @@ impl Workers {
     async fn end_streams(&self, ended: Vec<v1::EndedStream>) -> Result<(), NotWritten> {
         for stream in ended {
             self.node.streams.lock().close(stream.worker_id);
-            let running: Vec<Claim> = stream.holding.into_iter().map(claim).collect();
+            let holder = stream.worker_id;
+            let running = stream.holding.into_iter().map(|held| Claim { holder, ..claim(held) });
+            let running: Vec<Claim> = running.collect();
             let node = &self.node;
             heartbeats::end_stream(&node.pool, &node.reports, stream.worker_id, &running).await?;
         }
@@ -194,7 +196,8 @@ impl WorkerService for Workers {
             if of_others.contains(&claim) {
                 continue;
             }
-            let ctid = self.node.streams.lock().ctid(claim);
+            let sent = self.node.streams.lock().sent(claim);
+            let (claim, ctid) = sent.map_or((claim, None), |(claim, ctid)| (claim, Some(ctid)));
             match result.write(attempts.get(&claim.id), ctid) {
                 Write::Ending(ending) => {
                     endings.push(Settlement { claim, ending });

@@ -154,3 +154,44 @@ async fn of_two_reports_for_one_job_the_later_claim_is_written_and_the_earlier_i
     }
     node.stop().await
 }
+
+#[tokio::test]
+async fn a_report_that_names_another_worker_is_lost_and_one_that_names_none_is_written() -> Result<()> {
+    let db = TestDb::new().await?;
+    let (node, other) = (Node::start(db.pitwheel(), LEASE).await?, Node::start(db.pitwheel(), LEASE).await?);
+    let mut stream = node.stream(6).await?;
+    db.pitwheel().enqueue_many((0..6).map(work)).await?;
+    let jobs = stream.jobs_at_least(6).await?;
+    let complete = || Outcome::Complete(v1::Complete::default());
+    // Through the node that sent the jobs, and through one that did not.
+    for (client, jobs) in
+        [(&mut node.workers().await?, &jobs[..3]), (&mut other.workers().await?, &jobs[3..])]
+    {
+        assert!(jobs.iter().all(|job| job.worker_id == stream.worker_id));
+        let mut report = async |job: &v1::Assignment, worker_id, outcome| {
+            let results = vec![result(&v1::Assignment { worker_id, ..job.clone() }, outcome)];
+            let response = client.report_result(v1::ReportResultRequest { results }).await?.into_inner();
+            Ok::<_, anyhow::Error>(v1::Written::try_from(response.written[0])?)
+        };
+        // After a failover that lost a claim, another worker has its fence.
+        let stranger = stream.worker_id + 1;
+        let outcomes = [
+            complete(),
+            Outcome::Fail(v1::Fail::default()),
+            Outcome::Release(v1::Release {}),
+            Outcome::Progress(v1::Progress::default()),
+        ];
+        for outcome in outcomes {
+            let written = report(&jobs[0], stranger, outcome.clone()).await?;
+            assert_eq!(written, v1::Written::Lost, "{outcome:?}");
+        }
+        let hour = prost_types::Duration { seconds: 3600, nanos: 0 };
+        let snooze = Outcome::Snooze(v1::Snooze { delay: Some(hour) });
+        assert_eq!(report(&jobs[0], stream.worker_id, complete()).await?, v1::Written::Yes);
+        assert_eq!(report(&jobs[1], 0, complete()).await?, v1::Written::Yes);
+        assert_eq!(report(&jobs[2], 0, snooze).await?, v1::Written::Yes);
+    }
+    assert_eq!((db.count(DONE).await?, db.count(HELD).await?), (4, 0));
+    node.stop().await?;
+    other.stop().await
+}

@@ -104,7 +104,7 @@ async fn next_event(messages: &mut Streaming<v1::StreamJobsResponse>) -> Result<
 
 /// The claim of a job that came down a stream.
 pub(crate) fn claim_of(job: &v1::Assignment) -> v1::Claim {
-    v1::Claim { job_id: job.job_id, fence: job.fence }
+    v1::Claim { job_id: job.job_id, fence: job.fence, worker_id: job.worker_id }
 }
 
 /// A job's outcome, to be reported.

@@ -73,7 +73,7 @@ impl Connection {
                 // The row is locked. A worker comes back to it later; here it is waited for, as a part of the schedule.
                 None => {
                     let sql = include_str!("../../../pitwheel/sql/engine/lock_claim.sql");
-                    self.client.query(sql, &[&claim.id, &claim.fence]).await?;
+                    self.client.query(sql, &[&claim.id, &claim.fence, &claim.holder]).await?;
                 }
             }
         }

@@ -24,6 +24,7 @@ class Context:
         "_keeps_history",
         "_metadata",
         "_progress",
+        "_worker_id",
         "attempt",
         "cancelled",
         "fence",
@@ -59,6 +60,8 @@ class Context:
         self._has_ended = False
         self._is_completed_by_handler = False
         self._keeps_history = keeps_history
+        #: The worker that holds the job. 0: the server does not name it.
+        self._worker_id: int = assignment.worker_id
 
     @property
     def metadata(self) -> Any:

@@ -71,7 +71,7 @@ class Heartbeats:
                 continue
             ended = request.ended.add(worker_id=stream.worker_id)
             for job_id, fence in stream.held:
-                ended.holding.add(job_id=job_id, fence=fence)
+                ended.holding.add(job_id=job_id, fence=fence, worker_id=stream.worker_id)
             if not stream.held:
                 finished.append(stream)
         # With a timeout, so that a call that hangs does not delay the next heartbeats.

@@ -45,6 +45,7 @@ class Report:
         job_id, fence = held.claim
         result.claim.job_id = job_id
         result.claim.fence = fence
+        result.claim.worker_id = held.stream.worker_id
 
     @property
     def is_progress(self) -> bool:

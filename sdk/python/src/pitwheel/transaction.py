@@ -40,7 +40,8 @@ select pitwheel.complete(
             )
         ) as follower
     ),
-    keep_history => cast(%(keep_history)s as boolean)
+    keep_history => cast(%(keep_history)s as boolean),
+    holder       => cast(%(holder)s as bigint)
 )
 """
 
@@ -118,6 +119,7 @@ def _completion(context: Context, result: Any) -> dict[str, Any]:
         "result": None if result is None else result_to_json(result),
         "followers": followers_to_json(context._followers),
         "keep_history": context._keeps_history,
+        "holder": context._worker_id or None,
     }
     context._complete_by_handler()
     return values

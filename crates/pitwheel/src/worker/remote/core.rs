@@ -107,10 +107,10 @@ impl Remote {
     /// Asks handlers to stop, because a cancel was requested.
     pub(super) fn cancel(&self, claims: &[v1::Claim]) {
         let state = self.state();
-        for claim in claims {
-            if let Some(held) = state.held.get(&claim_of(claim)) {
-                held.context.cancel(true);
-            }
+        for claim in claims.iter().map(claim_of) {
+            // Not looked up, because an older server does not name the holder.
+            let cancelled = state.held.iter().filter(|(held, _)| claim.is_of(**held));
+            cancelled.for_each(|(_, held)| held.context.cancel(true));
         }
     }
 }

@@ -50,11 +50,11 @@ pub(super) fn job_bytes(job: &v1::NewJob) -> usize {
 }
 
 pub(super) fn claim_message(claim: Claim) -> v1::Claim {
-    v1::Claim { job_id: claim.id, fence: claim.fence }
+    v1::Claim { job_id: claim.id, fence: claim.fence, worker_id: claim.holder }
 }
 
 pub(super) fn claim_of(message: &v1::Claim) -> Claim {
-    Claim { id: message.job_id, fence: message.fence }
+    Claim { id: message.job_id, fence: message.fence, holder: message.worker_id }
 }
 
 pub(super) fn outcome(outcome: Outcome, history: History) -> Message {
@@ -106,8 +106,7 @@ fn span(span: Duration) -> prost_types::Duration {
 /// An assignment as a claim of this worker. The server keeps what it needs to find the row again.
 pub(super) fn claimed(worker: i64, job: v1::Assignment) -> Claimed {
     Claimed {
-        claim: Claim { id: job.job_id, fence: job.fence },
-        holder: worker,
+        claim: Claim { id: job.job_id, fence: job.fence, holder: worker },
         ctid: Ctid::default(),
         hold: 0,
         attempt: job.attempt,

@@ -5,10 +5,13 @@ use crate::dispatch::stream::stream_channel;
 
 const WORKER: i64 = 1;
 
+fn claim(id: i64) -> Claim {
+    Claim { id, fence: 1, holder: WORKER }
+}
+
 fn job(id: i64) -> Claimed {
     Claimed {
-        claim: Claim { id, fence: 1 },
-        holder: WORKER,
+        claim: claim(id),
         ctid: Ctid::default(),
         hold: id,
         attempt: 1,
@@ -37,7 +40,7 @@ fn stream(slots: usize) -> (Streams, mpsc::Receiver<StreamMessage>) {
 fn cancels_never_take_the_room_of_jobs() {
     let (mut streams, mut messages) = stream(3);
     for _ in 0..100 {
-        streams.send_cancels(vec![(WORKER, Claim { id: 7, fence: 1 })]);
+        streams.send_cancels(vec![(WORKER, claim(7))]);
     }
     for id in 0..3 {
         assert_eq!(streams.send(vec![job(id)]), [], "job {id}");
@@ -60,13 +63,13 @@ fn a_stream_that_takes_no_messages_is_closed_and_its_jobs_are_returned() {
         if !unsent.is_empty() {
             break unsent;
         }
-        streams.ended([Claim { id: sent, fence: 1 }].into_iter());
+        streams.ended([claim(sent)].into_iter());
         sent += 1;
         assert!(sent < 1000, "the channel has no limit");
     };
-    assert_eq!(unsent, [Claim { id: sent, fence: 1 }], "what was not sent must be released");
+    assert_eq!(unsent, [claim(sent)], "what was not sent must be released");
     assert_eq!((streams.len(), streams.groups()), (0, 0));
-    assert_eq!(streams.send(vec![job(sent + 1)]), [Claim { id: sent + 1, fence: 1 }]);
+    assert_eq!(streams.send(vec![job(sent + 1)]), [claim(sent + 1)]);
     drop(messages);
 }
 
@@ -103,4 +106,24 @@ fn a_stream_that_is_not_read_gets_no_more_than_some_megabytes() {
     assert_eq!(read, large, "each job was sent or returned");
     assert!(largest <= 1024 * 1024, "a message of {largest} bytes");
     assert!(fill(&mut streams, 250_000) > small + large, "a stream that is read gets more");
+}
+
+#[test]
+fn a_claim_that_a_failover_lost_frees_its_slot_when_its_fence_is_given_again() {
+    let (mut streams, _messages) = stream(2);
+    let (group, _) = streams.group(vec!["default".into()], vec!["work".into()]);
+    let (sender, _others) = stream_channel(1);
+    let other = WORKER + 1;
+    streams.open(other, group, StreamOptions { slots: 1, ..StreamOptions::default() }, sender);
+    streams.open.get_mut(&WORKER).expect("it is open").reserve();
+    assert_eq!(streams.send(vec![job(1)]), []);
+    streams.open.get_mut(&other).expect("it is open").reserve();
+    let again = Claim { holder: other, ..claim(1) };
+    assert_eq!(streams.send(vec![Claimed { claim: again, ..job(1) }]), []);
+    assert_eq!(streams.open[&WORKER].taken, 0, "its claim is lost");
+
+    streams.ended(std::iter::once(claim(1)));
+    assert_eq!(streams.open[&other].taken, 1, "the report of the lost claim frees no slot of the other");
+    streams.ended(std::iter::once(again));
+    assert_eq!(streams.open[&other].taken, 0);
 }

@@ -99,7 +99,7 @@ class Assignments(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("job_id", "fence", "kind", "queue", "payload", "attempt", "max_attempts", "timeout", "key", "metadata", "traceparent", "tracestate")
+    __slots__ = ("job_id", "fence", "kind", "queue", "payload", "attempt", "max_attempts", "timeout", "key", "metadata", "traceparent", "tracestate", "worker_id")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -112,6 +112,7 @@ class Assignment(_message.Message):
     METADATA_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     TRACESTATE_FIELD_NUMBER: _ClassVar[int]
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     job_id: int
     fence: int
     kind: str
@@ -124,7 +125,8 @@ class Assignment(_message.Message):
     metadata: str
     traceparent: str
     tracestate: str
-    def __init__(self, job_id: _Optional[int] = ..., fence: _Optional[int] = ..., kind: _Optional[str] = ..., queue: _Optional[str] = ..., payload: _Optional[str] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., key: _Optional[str] = ..., metadata: _Optional[str] = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ...) -> None: ...
+    worker_id: int
+    def __init__(self, job_id: _Optional[int] = ..., fence: _Optional[int] = ..., kind: _Optional[str] = ..., queue: _Optional[str] = ..., payload: _Optional[str] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., key: _Optional[str] = ..., metadata: _Optional[str] = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ..., worker_id: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("worker_ids", "ended")
@@ -153,12 +155,14 @@ class HeartbeatResponse(_message.Message):
     def __init__(self, cancelled: _Optional[_Iterable[_Union[Claim, _Mapping]]] = ..., dead_worker_ids: _Optional[_Iterable[int]] = ..., draining_worker_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Claim(_message.Message):
-    __slots__ = ("job_id", "fence")
+    __slots__ = ("job_id", "fence", "worker_id")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     job_id: int
     fence: int
-    def __init__(self, job_id: _Optional[int] = ..., fence: _Optional[int] = ...) -> None: ...
+    worker_id: int
+    def __init__(self, job_id: _Optional[int] = ..., fence: _Optional[int] = ..., worker_id: _Optional[int] = ...) -> None: ...
 
 class ReportResultRequest(_message.Message):
     __slots__ = ("results",)
