@@ -101,6 +101,17 @@ impl DatabaseError {
         }
     }
 
+    /// Whether Postgres refused the values of a statement: it may take others. Not if the schema, the rights or the state of the
+    /// transaction is wrong: then it refuses every statement.
+    pub(crate) fn refuses_values(&self) -> bool {
+        match self {
+            DatabaseError::Unreachable(_) => false,
+            DatabaseError::Refused { code, .. } => {
+                !self.is_transient() && !["25", "42"].iter().any(|class| code.starts_with(class))
+            }
+        }
+    }
+
     pub(crate) fn refused_with(&self, sqlstate: &str) -> bool {
         matches!(self, DatabaseError::Refused { code, .. } if code == sqlstate)
     }
@@ -169,6 +180,16 @@ mod tests {
         }
         for stays in ["42P01", "22023", "25001", "23505"] {
             assert!(!refused(stays).is_transient(), "{stays}");
+        }
+        let refuses_values = |code: &str| match refused(code) {
+            Error::Database(error) => error.refuses_values(),
+            _ => false,
+        };
+        for values in ["22023", "22P02", "23514", "54000", "P0001"] {
+            assert!(refuses_values(values), "{values}");
+        }
+        for all in ["42P01", "42501", "25P02", "40001", "53100"] {
+            assert!(!refuses_values(all), "{all}");
         }
     }
 }

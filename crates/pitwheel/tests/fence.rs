@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use pitwheel::engine::{self, Claimed, Ctid, Ending, Settlement};
+use pitwheel::engine::{self, Claimed, Ctid, Ending, SettleResult, Settlement};
 use pitwheel::{Claim, History, NewJob, Settled, State};
 use pitwheel_testkit::TestDb;
 
@@ -123,7 +123,7 @@ async fn of_two_claims_with_one_fence_in_a_batch_only_the_holder_s_is_written() 
         let ending = endings(second.ctid).swap_remove(n);
         let batch = [&lost, &second].map(|job| Settlement { claim: job.claim, ending: ending.clone() });
         let settled = engine::settle(&db.client().await?, &batch, &[]).await?;
-        assert_eq!(settled, [Some(Settled::Lost), Some(Settled::Written)], "{ending:?}");
+        assert_eq!(settled, [SettleResult::Lost, SettleResult::Written], "{ending:?}");
         let rows = "select (select count(*) from pitwheel.job) + (select count(*) from pitwheel.job_history)";
         let expected =
             if matches!(ending, Ending::Done { history: History::FailuresOnly, .. }) { 0 } else { 1 };
@@ -141,7 +141,7 @@ async fn one_claim_twice_in_a_batch_is_written_once() -> Result<()> {
         let ending = endings(job.ctid).swap_remove(n);
         let batch = [job.claim, job.claim].map(|claim| Settlement { claim, ending: ending.clone() });
         let settled = engine::settle(&db.client().await?, &batch, &[]).await?;
-        assert_eq!(settled, [Some(Settled::Written), Some(Settled::Lost)], "{ending:?}");
+        assert_eq!(settled, [SettleResult::Written, SettleResult::Lost], "{ending:?}");
         let rows = "select (select count(*) from pitwheel.job) + (select count(*) from pitwheel.job_history)";
         let expected =
             if matches!(ending, Ending::Done { history: History::FailuresOnly, .. }) { 0 } else { 1 };

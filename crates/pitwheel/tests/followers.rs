@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use pitwheel::engine::{Ending, Settlement, settle};
+use pitwheel::engine::{Ending, SettleResult, Settlement, settle};
 use pitwheel::{Completion, Context, History, Job, NewJob, Settled, State, TraceContext, Verdict};
 use pitwheel_testkit::{TestDb, Work, start_worker, wait_until, worker};
 use serde::{Deserialize, Serialize};
@@ -148,7 +148,7 @@ async fn in_one_batch_each_written_ending_brings_its_own_followers() -> Result<(
         })
         .collect();
     let settled = settle(&db.client().await?, &batch, &[]).await?;
-    let written = settled.into_iter().map(|settled| settled == Some(Settled::Written)).collect::<Vec<_>>();
+    let written = settled.into_iter().map(|result| result == SettleResult::Written).collect::<Vec<_>>();
     assert_eq!(written, [true, false, true, true]);
     assert_eq!(
         db.count("select sum((payload ->> 'n')::bigint)::bigint from pitwheel.job").await?,

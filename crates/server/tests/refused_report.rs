@@ -1,4 +1,5 @@
-//! A report that Postgres refuses fails alone: reports of other workers in the same batch are written.
+//! A result that Postgres refuses fails alone: the other results of its report, and reports of other workers in the same batch,
+//! are written.
 
 mod support;
 
@@ -49,6 +50,41 @@ async fn a_refused_report_does_not_fail_the_others_of_its_batch() -> Result<()> 
         }
         assert_eq!(db.state(jobs[refused].job_id).await?, Some(State::Running), "nothing was written for it");
         stream.complete(&jobs[refused]).await?;
+    }
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_refused_result_does_not_fail_the_others_of_its_report() -> Result<()> {
+    let db = TestDb::new().await?;
+    db.client().await?.batch_execute(REFUSE).await?;
+    let node = Node::start(db.pitwheel(), Duration::from_secs(30)).await?;
+    let mut stream = node.stream(REPORTS as u32).await?;
+    db.pitwheel().enqueue_many((0..REPORTS as i64).map(work)).await?;
+    let jobs = stream.jobs_at_least(REPORTS).await?;
+    let refused = [3, 4, REPORTS - 1];
+    let results = jobs.iter().enumerate().map(|(n, job)| {
+        let kept = match n {
+            n if refused.contains(&n) => Some("\"refused\"".to_owned()),
+            n if n % 2 == 0 => Some("\"kept\"".to_owned()),
+            _ => None,
+        };
+        result(job, Outcome::Complete(v1::Complete { result: kept, ..v1::Complete::default() }))
+    });
+    let results = results.collect();
+    let response = stream.client.report_result(v1::ReportResultRequest { results }).await?.into_inner();
+    for (n, job) in jobs.iter().enumerate() {
+        let (written, problem) = (v1::Written::try_from(response.written[n])?, &response.problems[n]);
+        if refused.contains(&n) {
+            assert_eq!(written, v1::Written::Refused, "result {n}");
+            assert!(problem.contains("this result is refused"), "{problem}");
+            assert_eq!(db.state(job.job_id).await?, Some(State::Running));
+            let fail = v1::Fail { error: problem.clone(), ..v1::Fail::default() };
+            assert_eq!(stream.report(job, Outcome::Fail(fail)).await?, v1::Written::Yes);
+        } else {
+            assert_eq!((written, problem.as_str()), (v1::Written::Yes, ""), "result {n}");
+            assert_eq!(db.state(job.job_id).await?, Some(State::Done));
+        }
     }
     node.stop().await
 }

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use pitwheel::engine::{self, Claimed, Cursor, Ending, QueueSlots, Registration, Settlement, Swept};
+use anyhow::{Context, Result, bail};
+use pitwheel::engine::{
+    self, Claimed, Cursor, Ending, QueueSlots, Registration, SettleResult, Settlement, Swept,
+};
 use pitwheel::{Error, History, Pitwheel, Settled, State};
 use tokio_postgres::Client;
 
@@ -107,8 +109,11 @@ impl TestDb {
     /// Settles the job with this ending.
     pub async fn settle(&self, job: &Claimed, ending: Ending) -> Result<Settled> {
         let settlement = Settlement { claim: job.claim, ending };
-        let settled = engine::settle(&self.client, &[settlement], &[]).await?;
-        settled.first().copied().flatten().context("no result for the claim, or its row is locked")
+        match engine::settle(&self.client, &[settlement], &[]).await?.first() {
+            Some(SettleResult::Written) => Ok(Settled::Written),
+            Some(SettleResult::Lost) => Ok(Settled::Lost),
+            other => bail!("neither written nor lost: {other:?}"),
+        }
     }
 
     /// Lets the lease of the job's holder expire. The next sweep declares that worker dead.

@@ -9,9 +9,9 @@ use tokio_postgres::types::Type;
 
 use crate::engine::cursor::{Bounds, LookedBack, Position, Snapshot};
 use crate::engine::enqueue::{millis, unsigned};
-use crate::engine::settle::settle;
+use crate::engine::settle::{SettleResult, settle};
 use crate::error::Error;
-use crate::job::claim::{Claim, Claimed, QueueSlots, Settled};
+use crate::job::claim::{Claim, Claimed, QueueSlots};
 use crate::job::ending::Settlement;
 use crate::postgres::{Params, Sql, query};
 
@@ -140,8 +140,8 @@ pub async fn release_unknown(
         id.map(|id| Settlement::release(Claim { id, fence: row.get("fence"), holder: row.get("holder") }))
     });
     let batch: Vec<Settlement> = held.collect();
-    let settled = settle(client, &batch, &holds).await?;
-    Ok(settled.iter().filter(|settled| **settled == Some(Settled::Written)).count())
+    let results = settle(client, &batch, &holds).await?;
+    Ok(results.iter().filter(|result| **result == SettleResult::Written).count())
 }
 
 /// Whether this worker may stop claiming for so long, to run a suspect alone. False: another worker does.

@@ -35,7 +35,7 @@ pub use self::lease::{
 };
 pub use self::maintenance::{RENEWALS, lease_limit, maintain};
 pub use self::retry::RetryDelay;
-pub use self::settle::{Unlocked, settle, written_followers};
+pub use self::settle::{SettleResult, settle, written_followers};
 pub use self::sweep::{Swept, declare_dead, settle_abandoned, sweep};
 pub use self::token::{TokenHash, hash, token_hashes};
 pub use crate::job::claim::{Claimed, QueueSlots};

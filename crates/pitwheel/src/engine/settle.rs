@@ -5,7 +5,7 @@ use tokio_postgres::types::{ToSql, Type};
 use crate::engine::claim_columns::{ClaimColumns, claim_of_row};
 use crate::engine::enqueue::{Columns, millis};
 use crate::error::Error;
-use crate::job::claim::{Claim, Settled};
+use crate::job::claim::Claim;
 use crate::job::ending::{Ending, Settlement};
 use crate::job::new_job::{History, NewJob};
 use crate::postgres::{Ctid, Params, Sql};
@@ -21,79 +21,162 @@ const DROP_HOLDS: &str = include_str!("../../sql/engine/drop_holds.sql");
 /// The SQLSTATE of a statement that met a locked row.
 const LOCK_NOT_AVAILABLE: &str = "55P03";
 
-/// The result of a settle; `None`: another transaction has locked the row. It is not waited for, so nothing was written, and the
-/// caller must come back to it.
-pub type Unlocked = Option<Settled>;
+/// What became of one ending of a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SettleResult {
+    /// It was written.
+    Written,
+    /// The claim is gone: swept, claimed again, or settled before. Nothing was written.
+    Lost,
+    /// Another transaction has locked the row. It is not waited for, so nothing was written, and the caller must come back to it.
+    Locked,
+    /// Postgres refuses this ending, for this reason. Nothing was written, and the claim still holds: it can end in another way.
+    Refused(String),
+}
 
-/// Writes a batch of endings, and deletes the given empty holds. Returns one result for each ending, in order.
+/// Writes a batch of endings, and deletes the given empty holds. Returns one result for each ending, in order. An ending that
+/// Postgres refuses is found by bisection, and the others are written.
 ///
 /// Safe to repeat after an error: what was written the first time is then `Lost`.
-pub async fn settle(client: &impl Sql, batch: &[Settlement], holds: &[i64]) -> Result<Vec<Unlocked>, Error> {
-    let mut written = vec![Some(Settled::Lost); batch.len()];
+pub async fn settle(
+    client: &impl Sql,
+    batch: &[Settlement],
+    holds: &[i64],
+) -> Result<Vec<SettleResult>, Error> {
+    let mut results = vec![SettleResult::Lost; batch.len()];
     let mut holds = holds;
-    let (mut done, mut forgotten, mut finished, mut back) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for at in in_order(batch) {
+    let (order, repeated) = in_order(batch);
+    let ByStatement { done, forgotten, mut finished, back } = by_statement(batch, order);
+    for (statement, which) in [(DONE, done), (COMPLETE, forgotten)] {
+        if !which.is_empty() {
+            let completed = complete(client, statement, batch, &which, holds, &mut results).await;
+            match completed {
+                Ok(()) => holds = &[],
+                // One of the rows is locked, or refused: finish.sql finds out which.
+                Err(Error::Database(error))
+                    if error.refused_with(LOCK_NOT_AVAILABLE) || error.refuses_values() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        // The row has moved since the claim (progress, or a cancel request), it is locked, or the claim is lost.
+        finished.extend(which.iter().filter(|&&at| results[at] != SettleResult::Written));
+    }
+    if !back.is_empty() {
+        write_each(client, Statement::PutBack, batch, &back, &mut results).await?;
+        // A cancel was requested, the row is locked, or the claim is lost.
+        finished.extend(back.iter().filter(|&&at| results[at] == SettleResult::Lost));
+    }
+    if !finished.is_empty() {
+        finished.sort_unstable_by_key(|&at| batch[at].claim.id);
+        write_each(client, Statement::Finish(std::mem::take(&mut holds)), batch, &finished, &mut results)
+            .await?;
+    }
+    if !holds.is_empty() {
+        client.rows(DROP_HOLDS, &[(&holds, Type::INT8_ARRAY)]).await?;
+    }
+    for (again, first) in repeated {
+        results[again] = match &results[first] {
+            SettleResult::Written => SettleResult::Lost,
+            unwritten => unwritten.clone(),
+        };
+    }
+    Ok(results)
+}
+
+/// The positions of endings, by the statement that writes them.
+#[derive(Default)]
+struct ByStatement {
+    done: Vec<usize>,
+    forgotten: Vec<usize>,
+    finished: Vec<usize>,
+    back: Vec<usize>,
+}
+
+fn by_statement(batch: &[Settlement], order: Vec<usize>) -> ByStatement {
+    let mut sorted = ByStatement::default();
+    for at in order {
         let Settlement { claim, ending } = &batch[at];
-        match ending {
+        let which = match ending {
             // The statements for these compare the holder, so it must be known.
             Ending::Done { ctid: Some(_), result: None, then, history }
                 if then.is_empty() && claim.holder != 0 =>
             {
                 match history {
-                    History::All => done.push(at),
-                    History::FailuresOnly => forgotten.push(at),
+                    History::All => &mut sorted.done,
+                    History::FailuresOnly => &mut sorted.forgotten,
                 }
             }
-            Ending::Done { .. } | Ending::Dead { .. } | Ending::Cancelled { .. } => finished.push(at),
+            Ending::Done { .. } | Ending::Dead { .. } | Ending::Cancelled { .. } => &mut sorted.finished,
             Ending::Retry { .. } | Ending::Snooze { .. } | Ending::Release | Ending::Crash { .. } => {
-                back.push(at);
+                &mut sorted.back
             }
+        };
+        which.push(at);
+    }
+    sorted
+}
+
+/// A statement whose rows can be refused one by one.
+#[derive(Clone, Copy)]
+enum Statement<'a> {
+    PutBack,
+    /// With holds that were emptied.
+    Finish(&'a [i64]),
+}
+
+/// Writes endings together. If Postgres refuses them, bisects them until the one that it refuses stands alone.
+async fn write_each(
+    client: &impl Sql,
+    statement: Statement<'_>,
+    batch: &[Settlement],
+    which: &[usize],
+    results: &mut [SettleResult],
+) -> Result<(), Error> {
+    let mut parts = vec![which];
+    while let Some(part) = parts.pop() {
+        let written = match statement {
+            Statement::PutBack => put_back(client, batch, part, results).await,
+            Statement::Finish(emptied) => finish(client, batch, part, emptied, results).await,
+        };
+        match (written, part) {
+            (Ok(()), _) => {}
+            (Err(Error::Database(error)), [only]) if error.refuses_values() => {
+                results[*only] = SettleResult::Refused(error.to_string());
+            }
+            (Err(Error::Database(error)), _) if error.refuses_values() => {
+                let (first, rest) = part.split_at(part.len() / 2);
+                parts.extend([rest, first]);
+            }
+            (Err(error), _) => return Err(error),
         }
     }
-    for (statement, which) in [(DONE, done), (COMPLETE, forgotten)] {
-        if !which.is_empty() {
-            let completed = complete(client, statement, batch, &which, holds, &mut written).await;
-            match completed {
-                Ok(()) => holds = &[],
-                // One of the rows is locked: finish.sql skips that one.
-                Err(Error::Database(error)) if error.refused_with(LOCK_NOT_AVAILABLE) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        // The row has moved since the claim (progress, or a cancel request), it is locked, or the claim is lost.
-        finished.extend(which.iter().filter(|&&at| written[at] != Some(Settled::Written)));
-    }
-    if !back.is_empty() {
-        put_back(client, batch, &back, &mut written).await?;
-        // A cancel was requested, the row is locked, or the claim is lost.
-        finished.extend(back.iter().filter(|&&at| written[at] != Some(Settled::Written)));
-    }
-    if !finished.is_empty() {
-        finished.sort_unstable_by_key(|&at| batch[at].claim.id);
-        finish(client, batch, &finished, std::mem::take(&mut holds), &mut written).await?;
-    }
-    if !holds.is_empty() {
-        client.rows(DROP_HOLDS, &[(&holds, Type::INT8_ARRAY)]).await?;
-    }
-    Ok(written)
+    Ok(())
 }
 
 /// The positions of the endings, sorted by id: batches that lock rows in one order cannot deadlock. Of several endings of one
-/// claim only the first: a report that was repeated before its answer came may be in one batch with itself.
-fn in_order(batch: &[Settlement]) -> Vec<usize> {
+/// claim only the first, because a report that was repeated before its answer came may be in one batch with itself; each of the
+/// others is returned with that first one.
+fn in_order(batch: &[Settlement]) -> (Vec<usize>, Vec<(usize, usize)>) {
     let claim = |at: usize| batch[at].claim;
     let mut order: Vec<usize> = (0..batch.len()).collect();
     order.sort_by_key(|&at| (claim(at).id, claim(at).fence, claim(at).holder));
-    order.dedup_by(|next, kept| claim(*kept).is_of(claim(*next)));
-    order
+    let mut repeated = Vec::new();
+    order.dedup_by(|next, first| {
+        let is_repeated = claim(*first).is_of(claim(*next));
+        if is_repeated {
+            repeated.push((*next, *first));
+        }
+        is_repeated
+    });
+    (order, repeated)
 }
 
 /// The followers that exist now, because the endings that they follow from were written.
 pub fn written_followers<'a>(
     batch: &'a [Settlement],
-    settled: &'a [Unlocked],
+    results: &'a [SettleResult],
 ) -> impl Iterator<Item = &'a NewJob> {
-    let written = batch.iter().zip(settled).filter(|(_, settled)| **settled == Some(Settled::Written));
+    let written = batch.iter().zip(results).filter(|(_, result)| **result == SettleResult::Written);
     written.flat_map(|(settlement, _)| settlement.ending.then())
 }
 
@@ -104,7 +187,7 @@ async fn complete(
     batch: &[Settlement],
     which: &[usize],
     emptied: &[i64],
-    written: &mut [Unlocked],
+    results: &mut [SettleResult],
 ) -> Result<(), Error> {
     let claims = ClaimColumns::new(which.iter().map(|&at| batch[at].claim));
     let ctids: Vec<Option<Ctid>> = which
@@ -121,7 +204,7 @@ async fn complete(
         (&ctids, Type::TID_ARRAY),
         (&emptied, Type::INT8_ARRAY),
     ];
-    mark(&client.rows(statement, params).await?, batch, which, written);
+    mark(&client.rows(statement, params).await?, batch, which, results);
     Ok(())
 }
 
@@ -199,11 +282,11 @@ async fn finish(
     batch: &[Settlement],
     which: &[usize],
     emptied: &[i64],
-    written: &mut [Unlocked],
+    results: &mut [SettleResult],
 ) -> Result<(), Error> {
     let mut columns = Finish { emptied, ..Finish::default() };
     which.iter().for_each(|&at| columns.push(batch[at].claim, &batch[at].ending));
-    mark(&client.rows(FINISH, &columns.params()).await?, batch, which, written);
+    mark(&client.rows(FINISH, &columns.params()).await?, batch, which, results);
     Ok(())
 }
 
@@ -211,7 +294,7 @@ async fn put_back(
     client: &impl Sql,
     batch: &[Settlement],
     which: &[usize],
-    written: &mut [Unlocked],
+    results: &mut [SettleResult],
 ) -> Result<(), Error> {
     let claims = ClaimColumns::new(which.iter().map(|&at| batch[at].claim));
     let mut delays = Vec::with_capacity(which.len());
@@ -239,19 +322,20 @@ async fn put_back(
         (&crashed, Type::BOOL_ARRAY),
         (&errors, Type::TEXT_ARRAY),
     ];
-    mark(&client.rows(PUT_BACK, params).await?, batch, which, written);
+    mark(&client.rows(PUT_BACK, params).await?, batch, which, results);
     Ok(())
 }
 
 /// Marks the claims that the statement returned as written, or as locked. `which` is sorted by id, so each is found by bisection. Fence and
 /// holder tell claims of one job apart: a late holder's ending may be in one batch with that of the next holder.
-fn mark(rows: &[tokio_postgres::Row], batch: &[Settlement], which: &[usize], written: &mut [Unlocked]) {
+fn mark(rows: &[tokio_postgres::Row], batch: &[Settlement], which: &[usize], results: &mut [SettleResult]) {
     for row in rows {
         let claim = claim_of_row(row);
         let first = which.partition_point(|&at| batch[at].claim.id < claim.id);
         let same_job = which[first..].iter().take_while(|&&at| batch[at].claim.id == claim.id);
         if let Some(&at) = same_job.into_iter().find(|&&at| batch[at].claim.is_of(claim)) {
-            written[at] = row.get::<_, bool>(3).then_some(Settled::Written);
+            let is_written: bool = row.get(3);
+            results[at] = if is_written { SettleResult::Written } else { SettleResult::Locked };
         }
     }
 }

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use tokio_postgres::types::Type;
 
 use crate::engine::enqueue::{millis, unsigned};
-use crate::engine::settle::settle;
+use crate::engine::settle::{SettleResult, settle};
 use crate::error::Error;
-use crate::job::claim::{Claim, Settled};
+use crate::job::claim::Claim;
 use crate::job::ending::{Ending, Settlement, after_crash};
 use crate::metrics;
 use crate::postgres::{Params, Sql, query};
@@ -100,7 +100,7 @@ async fn settle_page(client: &impl Sql, above: i64) -> Result<Page, Error> {
     let batch: Vec<Settlement> = held.collect();
     let settled = settle(client, &batch, &[]).await?;
     query(client, include_str!("../../sql/engine/drop_holds.sql"), &[(&holds, Type::INT8_ARRAY)]).await?;
-    let written = batch.iter().zip(settled).filter(|(_, settled)| *settled == Some(Settled::Written));
+    let written = batch.iter().zip(settled).filter(|(_, result)| *result == SettleResult::Written);
     let (buried, released): (Vec<_>, Vec<_>) =
         written.partition(|(settlement, _)| matches!(settlement.ending, Ending::Dead { .. }));
     let last_hold = holds.last().copied().filter(|_| holds.len() as i64 == HOLDS_MAX);

@@ -14,9 +14,9 @@ use crate::engine::claimer::{ClaimSink, Reserved};
 use crate::engine::cursor::Bounds;
 use crate::engine::hint::HintListener;
 use crate::engine::lease::Registration;
-use crate::engine::settle::{Unlocked, written_followers};
+use crate::engine::settle::{SettleResult, written_followers};
 use crate::error::Error;
-use crate::job::claim::{Claim, Claimed, QueueSlots, Settled};
+use crate::job::claim::{Claim, Claimed, QueueSlots};
 use crate::job::ending::{Attempt, Settlement, decide, unless_committed};
 use crate::job::limits::SETTLE_MAX;
 use crate::metrics;
@@ -42,8 +42,8 @@ pub(super) struct Core {
     handlers: Handlers,
     /// Endings that wait to be written. Bounded by the slots: a slot is free only after its ending was written.
     pub(super) endings: Batcher<Settlement>,
-    /// Endings whose rows were locked. Bounded like `endings`.
-    locked: Mutex<Vec<Settlement>>,
+    /// Endings to write later, because their rows were locked, or because they replace refused ones. Bounded like `endings`.
+    later: Mutex<Vec<Settlement>>,
     /// Ends when the worker must claim no more.
     pub(super) stop: CancellationToken,
     /// Something may be due.
@@ -74,7 +74,7 @@ impl Core {
             registration,
             handlers,
             endings: Batcher::new(|_| 1, SETTLE_ENOUGH, SETTLE_MAX),
-            locked: Mutex::default(),
+            later: Mutex::default(),
             stop,
             due: Arc::default(),
             cancel: Arc::default(),
@@ -112,13 +112,15 @@ impl Core {
 
     /// Counts what was settled. A job that its handler settled in a transaction of its own is not lost when the settle here finds
     /// it gone.
-    pub(super) fn settled(&self, batch: &[Settlement], results: &[Unlocked]) {
+    pub(super) fn settled(&self, batch: &[Settlement], results: &[SettleResult]) {
         let (mut settled, mut lost) = (0, 0);
         let mut slots = self.slots();
         for (Settlement { claim, ending }, result) in batch.iter().zip(results) {
-            let Some(result) = result else { continue };
+            if matches!(result, SettleResult::Locked | SettleResult::Refused(_)) {
+                continue;
+            }
             let Some(attempt) = slots.settled(*claim) else { continue };
-            if *result == Settled::Written || attempt.context.was_settled_by_handler() {
+            if *result == SettleResult::Written || attempt.context.was_settled_by_handler() {
                 settled += 1;
             } else {
                 lost += 1;
@@ -139,7 +141,7 @@ impl Core {
     }
 
     /// Wakes workers for the followers that are due now.
-    pub(super) async fn hint_followers(&self, batch: &[Settlement], results: &[Unlocked]) {
+    pub(super) async fn hint_followers(&self, batch: &[Settlement], results: &[SettleResult]) {
         self.backend.hint_followers(written_followers(batch, results)).await;
     }
 
@@ -239,18 +241,18 @@ impl Core {
         }
     }
 
-    pub(super) fn set_locked_aside(&self, locked: Vec<Settlement>) {
-        self.locked.lock().unwrap_or_else(PoisonError::into_inner).extend(locked);
+    pub(super) fn set_aside(&self, later: Vec<Settlement>) {
+        self.later.lock().unwrap_or_else(PoisonError::into_inner).extend(later);
     }
 
-    pub(super) fn take_locked(&self) -> Vec<Settlement> {
-        std::mem::take(&mut *self.locked.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(super) fn take_set_aside(&self) -> Vec<Settlement> {
+        std::mem::take(&mut *self.later.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Puts the endings whose rows were locked into the queue again.
-    pub(super) fn bring_locked_back(&self) {
-        if let Err(closed) = self.endings.push(self.take_locked()) {
-            self.set_locked_aside(closed);
+    /// Puts the endings that were set aside into the queue again.
+    pub(super) fn bring_back(&self) {
+        if let Err(closed) = self.endings.push(self.take_set_aside()) {
+            self.set_aside(closed);
         }
     }
 

@@ -5,55 +5,56 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::retry::RetryDelay;
-use crate::engine::settle::settle;
+use crate::engine::settle::{SettleResult, settle};
 use crate::error::Error;
+use crate::job::claim::Claim;
 use crate::job::ending::{Cause, Ending, Settlement, error_entry};
 use crate::worker::core::Core;
 
 /// How long a job waits after Postgres refused its ending.
 const REFUSED_DELAY: Duration = Duration::from_secs(60);
-/// How often a row that another transaction has locked is tried again.
-const LOCKED_AGAIN: Duration = Duration::from_millis(100);
-/// How long a worker that ends tries to settle rows that stay locked. Their jobs are released when its lease expires.
-const LOCKED_MAX: Duration = Duration::from_secs(5);
+/// How often endings that were set aside are tried again.
+const LATER: Duration = Duration::from_millis(100);
+/// How long a worker that ends tries to write what was set aside. Jobs whose rows stay locked are released when its lease expires.
+const LATER_MAX: Duration = Duration::from_secs(5);
 
 /// Writes endings until their queue is closed and empty, however long the database is away. Two loops, so that one batch is
 /// prepared while the other waits for its commit.
 pub(super) async fn run(core: &Core) {
     let write_all = async || {
         while let Some(batch) = core.endings.next().await {
-            let locked = write(core, batch).await;
-            core.set_locked_aside(locked);
+            let later = write(core, batch).await;
+            core.set_aside(later);
         }
     };
     tokio::select! {
         _ = async { tokio::join!(write_all(), write_all()) } => {}
-        () = bring_locked_back(core) => {}
+        () = bring_back(core) => {}
     }
-    write_locked(core).await;
+    write_set_aside(core).await;
     if let Err(error) = delete_emptied(core).await {
         tracing::warn!(%error, worker = core.name(), "cannot delete empty holds; the sweep will");
     }
 }
 
-/// Puts endings whose rows were locked back into the queue, again and again.
-async fn bring_locked_back(core: &Core) {
+/// Puts endings that were set aside back into the queue, again and again.
+async fn bring_back(core: &Core) {
     loop {
-        tokio::time::sleep(LOCKED_AGAIN).await;
-        core.bring_locked_back();
+        tokio::time::sleep(LATER).await;
+        core.bring_back();
     }
 }
 
-/// The last endings of a worker that ends, as long as their rows are locked.
-async fn write_locked(core: &Core) {
-    let locked = async {
-        let mut locked = core.take_locked();
-        while !locked.is_empty() {
-            locked = write(core, locked).await;
-            tokio::time::sleep(LOCKED_AGAIN).await;
+/// Writes what was set aside when the worker ends.
+async fn write_set_aside(core: &Core) {
+    let written = async {
+        let mut later = core.take_set_aside();
+        while !later.is_empty() {
+            later = write(core, later).await;
+            tokio::time::sleep(LATER).await;
         }
     };
-    if tokio::time::timeout(LOCKED_MAX, locked).await.is_err() {
+    if tokio::time::timeout(LATER_MAX, written).await.is_err() {
         tracing::warn!(worker = core.name(), "rows of ended jobs stay locked: the jobs will run again");
     }
 }
@@ -67,42 +68,39 @@ pub(super) async fn delete_emptied(core: &Core) -> Result<(), Error> {
     core.pool.run(async |client| settle(&*client, &[], &holds).await).await.map(drop)
 }
 
-/// Writes one batch; returns the endings whose rows are locked. A batch that Postgres refuses is bisected until the ending that
-/// it refuses stands alone; that job is retried instead, so that it does not block the others.
+/// Writes one batch, however long the database is away. Returns what is to be written later: endings whose rows are locked, and
+/// a retry in the place of each ending that Postgres refused.
 async fn write(core: &Core, batch: Vec<Settlement>) -> Vec<Settlement> {
     let emptied = core.take_emptied();
-    let mut parts = vec![batch];
-    let mut locked = Vec::new();
     let mut retry_delay = RetryDelay::default();
-    let never = CancellationToken::new();
-    while let Some(mut part) = parts.pop() {
-        let holds: &[i64] = if parts.is_empty() { &emptied } else { &[] };
-        match core.pool.run(async |client| settle(&*client, &part, holds).await).await {
-            Ok(results) => {
-                retry_delay.reset();
-                core.settled(&part, &results);
-                core.hint_followers(&part, &results).await;
-                let unwritten = part.into_iter().zip(results).filter(|(_, result)| result.is_none());
-                locked.extend(unwritten.map(|(settlement, _)| settlement));
-            }
-            Err(error) if error.is_transient() || part.len() == 1 => {
-                tracing::warn!(%error, worker = core.name(), jobs = part.len(), "cannot settle, will try again");
-                retry_delay.wait(&never).await;
-                parts.push(if error.is_transient() { part } else { refused(part, &error) });
-            }
+    let results = loop {
+        match core.pool.run(async |client| settle(&*client, &batch, &emptied).await).await {
+            Ok(results) => break results,
             Err(error) => {
-                tracing::warn!(%error, worker = core.name(), jobs = part.len(), "Postgres refused a batch, bisecting it");
-                let rest = part.split_off(part.len() / 2);
-                parts.extend([part, rest]);
+                tracing::warn!(%error, worker = core.name(), jobs = batch.len(), "cannot settle, will try again");
+                retry_delay.wait(&CancellationToken::new()).await;
             }
         }
-    }
-    locked
+    };
+    core.settled(&batch, &results);
+    core.hint_followers(&batch, &results).await;
+    let later = batch.into_iter().zip(results).filter_map(|(settlement, result)| match result {
+        SettleResult::Written | SettleResult::Lost => None,
+        SettleResult::Locked => Some(settlement),
+        SettleResult::Refused(problem) => Some(refused(core, settlement.claim, &problem)),
+    });
+    later.collect()
 }
 
 /// The ending of a job whose own ending was refused.
-fn refused(part: Vec<Settlement>, error: &Error) -> Vec<Settlement> {
-    let message = format!("its ending was refused: {error}");
-    let ending = Ending::Retry { delay: REFUSED_DELAY, error: error_entry(Cause::Error, &message, 0, "") };
-    part.into_iter().map(|one| Settlement { claim: one.claim, ending: ending.clone() }).collect()
+fn refused(core: &Core, claim: Claim, problem: &str) -> Settlement {
+    tracing::warn!(
+        job.id = claim.id,
+        worker = core.name(),
+        problem,
+        "an ending was refused, the job is retried"
+    );
+    let message = format!("its ending was refused: {problem}");
+    let error = error_entry(Cause::Error, &message, 0, "");
+    Settlement { claim, ending: Ending::Retry { delay: REFUSED_DELAY, error } }
 }

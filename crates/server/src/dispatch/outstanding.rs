@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use pitwheel::engine::{Claimed, Ctid, Ending, Settlement, Unlocked};
-use pitwheel::{Claim, Settled, TraceContext, metrics};
+use pitwheel::engine::{Claimed, Ctid, Ending, SettleResult, Settlement};
+use pitwheel::{Claim, TraceContext, metrics};
 
 use crate::observe::traces;
 
@@ -97,9 +97,9 @@ impl Outstanding {
     }
 
     /// Records metrics and spans of the attempts that were sent from here and ended.
-    pub(crate) fn record(&self, endings: &[Settlement], settled: &[Unlocked]) {
-        for (ending, settled) in endings.iter().zip(settled) {
-            if let Some(job) = self.get(ending.claim).filter(|_| *settled == Some(Settled::Written)) {
+    pub(crate) fn record(&self, endings: &[Settlement], results: &[SettleResult]) {
+        for (ending, result) in endings.iter().zip(results) {
+            if let Some(job) = self.get(ending.claim).filter(|_| *result == SettleResult::Written) {
                 let took = job.sent_at.elapsed();
                 metrics::ended(&job.queue, &job.kind, &ending.ending, took);
                 if let Some(trace) = &job.trace {
@@ -108,7 +108,7 @@ impl Outstanding {
                 }
             }
         }
-        metrics::lost(settled.iter().filter(|settled| **settled == Some(Settled::Lost)).count() as u64);
+        metrics::lost(results.iter().filter(|result| **result == SettleResult::Lost).count() as u64);
     }
 }
 

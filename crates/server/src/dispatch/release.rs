@@ -1,7 +1,7 @@
 //! Gives back jobs that were claimed for a stream and cannot be sent.
 
 use pitwheel::Claim;
-use pitwheel::engine::{RetryDelay, Settlement};
+use pitwheel::engine::{RetryDelay, SettleResult, Settlement};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -33,9 +33,10 @@ impl Releaser {
             let mut batch = batch;
             loop {
                 match reports.settle(batch.clone()).await {
-                    Ok(settled) => {
-                        let mut settled = settled.into_iter();
-                        batch.retain(|_| settled.next().is_some_and(|settled| settled.is_none()));
+                    Ok(results) => {
+                        let mut results = results.into_iter();
+                        let is_left = |result| !matches!(result, SettleResult::Written | SettleResult::Lost);
+                        batch.retain(|_| results.next().is_some_and(is_left));
                     }
                     Err(error) => {
                         tracing::warn!(%error, jobs = batch.len(), "cannot release jobs that were not sent, will retry");

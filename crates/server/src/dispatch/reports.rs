@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pitwheel::engine::limits::SETTLE_MAX;
-use pitwheel::engine::{Batcher, Pool, Settlement, Unlocked, settle, written_followers};
+use pitwheel::engine::{Batcher, Pool, SettleResult, Settlement, settle, written_followers};
 use pitwheel::{Error, Pitwheel};
 use tokio::sync::{Semaphore, oneshot};
 
@@ -24,7 +24,7 @@ struct Report {
     /// How much of a batch it takes up.
     weight: usize,
     endings: Vec<Settlement>,
-    reply: oneshot::Sender<Result<Vec<Unlocked>, NotWritten>>,
+    reply: oneshot::Sender<Result<Vec<SettleResult>, NotWritten>>,
 }
 
 /// Why a report or a heartbeat was not written.
@@ -55,9 +55,9 @@ impl Reports {
         Reports { queue: Arc::new(queue), room: Arc::new(Semaphore::new(REPORTS_MAX)) }
     }
 
-    /// Writes endings; one result for each, in the same order; `None`: another transaction has locked the row. If the caller is dropped after the report was queued, the
-    /// endings are written all the same.
-    pub(crate) async fn settle(&self, endings: Vec<Settlement>) -> Result<Vec<Unlocked>, NotWritten> {
+    /// Writes endings; one result for each, in the same order. If the caller is dropped after the report was queued, the endings
+    /// are written all the same.
+    pub(crate) async fn settle(&self, endings: Vec<Settlement>) -> Result<Vec<SettleResult>, NotWritten> {
         let _room = self.room.acquire().await.map_err(|_| NotWritten::Stopping)?;
         let (reply, replied) = oneshot::channel();
         let weight = endings.iter().map(weight).sum();
@@ -100,48 +100,47 @@ struct Writer {
 }
 
 impl Writer {
-    /// Writes reports together. If Postgres rejects the batch, writes each report alone, so that one bad report does not fail
-    /// the others.
+    /// Writes reports together.
     async fn write(&self, batch: Vec<Report>) {
         let emptied = self.streams.lock().take_emptied();
         let together: Vec<Settlement> =
             batch.iter().flat_map(|report| report.endings.iter().cloned()).collect();
         match self.write_endings(&together, &emptied).await {
-            Ok(settled) => {
-                let mut settled = settled.into_iter();
+            Ok(results) => {
+                let mut results = results.into_iter();
                 for report in batch {
-                    let results = settled.by_ref().take(report.endings.len()).collect();
-                    let _ = report.reply.send(Ok(results));
+                    let own = results.by_ref().take(report.endings.len()).collect();
+                    let _ = report.reply.send(Ok(own));
                 }
             }
-            Err(error) if error.is_transient() || batch.len() == 1 => {
+            Err(error) => {
                 let error = NotWritten::from(error);
                 for report in batch {
                     let _ = report.reply.send(Err(error.clone()));
                 }
             }
-            Err(_) => {
-                for report in batch {
-                    let settled = self.write_endings(&report.endings, &[]).await;
-                    let _ = report.reply.send(settled.map_err(NotWritten::from));
-                }
-            }
         }
     }
 
-    /// Writes endings and frees their slots: whether a claim was written or lost, it no longer runs here. A row that is locked
-    /// keeps its slot, until its worker reports it again.
-    async fn write_endings(&self, endings: &[Settlement], emptied: &[i64]) -> Result<Vec<Unlocked>, Error> {
-        let settled = self.pool.run(async |client| settle(&*client, endings, emptied).await).await?;
+    /// Writes endings and frees their slots: whether a claim was written or lost, it no longer runs here. A claim whose row is
+    /// locked, or whose ending was refused, keeps its slot until its worker reports it again.
+    async fn write_endings(
+        &self,
+        endings: &[Settlement],
+        emptied: &[i64],
+    ) -> Result<Vec<SettleResult>, Error> {
+        let results = self.pool.run(async |client| settle(&*client, endings, emptied).await).await?;
         {
             let mut streams = self.streams.lock();
-            streams.record(endings, &settled);
-            let ended = endings.iter().zip(&settled).filter(|(_, settled)| settled.is_some());
+            streams.record(endings, &results);
+            let has_ended =
+                |result: &SettleResult| matches!(result, SettleResult::Written | SettleResult::Lost);
+            let ended = endings.iter().zip(&results).filter(|(_, result)| has_ended(result));
             let ended = ended.map(|(ending, _)| ending.claim);
             self.settled_hints.add(streams.not_sent_from_here(ended.clone()));
             streams.ended(ended);
         }
-        self.pitwheel.hint_followers(written_followers(endings, &settled)).await;
-        Ok(settled)
+        self.pitwheel.hint_followers(written_followers(endings, &results)).await;
+        Ok(results)
     }
 }

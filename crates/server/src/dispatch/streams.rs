@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use pitwheel::Claim;
 use pitwheel::engine::limits::CLAIM_MAX;
-use pitwheel::engine::{Claimed, Ctid, Hold, Reserved, Settlement, Unlocked};
+use pitwheel::engine::{Claimed, Ctid, Hold, Reserved, SettleResult, Settlement};
 use tokio::sync::mpsc;
 
 use crate::dispatch::group::Group;
@@ -243,8 +243,8 @@ impl Streams {
     }
 
     /// Records metrics and spans of endings.
-    pub(crate) fn record(&self, endings: &[Settlement], settled: &[Unlocked]) {
-        self.outstanding.record(endings, settled);
+    pub(crate) fn record(&self, endings: &[Settlement], results: &[SettleResult]) {
+        self.outstanding.record(endings, results);
     }
 
     /// Frees the slots of claims that have ended, in whatever way.

@@ -4,9 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use pitwheel::engine::{
-    AttemptInfo, Registration, Settlement, attempts, claims_of_token, progress, workers_of_token,
+    AttemptInfo, Registration, SettleResult, Settlement, attempts, claims_of_token, progress,
+    workers_of_token,
 };
-use pitwheel::{Claim, Error, Settled};
+use pitwheel::{Claim, Error};
 use pitwheel_proto::v1;
 use pitwheel_proto::v1::worker_service_server::WorkerService;
 use tonic::{Request, Response, Status};
@@ -184,7 +185,7 @@ impl WorkerService for Workers {
         caller.check(Permission::Work)?;
         let results = request.into_inner().results;
         limits::report("results", results.len()).map_err(status)?;
-        let Read { reported, positions, problems } = read(results).map_err(status)?;
+        let Read { reported, positions, mut problems } = read(results).map_err(status)?;
         let of_others = self.claims_of_others(&caller, &reported).await.map_err(status)?;
         let attempts = self.attempts(&reported).await.map_err(status)?;
         let mut written = vec![v1::Written::Refused; reported.len() + problems.len()];
@@ -216,12 +217,16 @@ impl WorkerService for Workers {
             }
         }
         if !endings.is_empty() {
-            let settled = self.node.reports.settle(endings).await?;
-            for (at, settled) in ending_at.into_iter().zip(settled) {
-                written[at] = match settled {
-                    Some(Settled::Written) => v1::Written::Yes,
-                    Some(Settled::Lost) => v1::Written::Lost,
-                    None => v1::Written::Locked,
+            let results = self.node.reports.settle(endings).await?;
+            for (at, result) in ending_at.into_iter().zip(results) {
+                written[at] = match result {
+                    SettleResult::Written => v1::Written::Yes,
+                    SettleResult::Lost => v1::Written::Lost,
+                    SettleResult::Locked => v1::Written::Locked,
+                    SettleResult::Refused(problem) => {
+                        problems.push((at, problem));
+                        v1::Written::Refused
+                    }
                 };
             }
         }
@@ -238,7 +243,7 @@ struct Read {
     /// The position in the report of each of them.
     positions: Vec<usize>,
     /// The positions of the others, and what is wrong with them.
-    problems: Vec<(usize, Error)>,
+    problems: Vec<(usize, String)>,
 }
 
 /// Reads the results of a report. An error only if the report has a single result, and that is invalid.
@@ -252,17 +257,17 @@ fn read(results: Vec<v1::Result>) -> Result<Read, Error> {
                 read.positions.push(at);
             }
             Err(error) if is_single => return Err(error),
-            Err(error) => read.problems.push((at, error)),
+            Err(error) => read.problems.push((at, error.to_string())),
         }
     }
     Ok(read)
 }
 
 /// One text per result; none if there is no problem.
-fn texts(results: usize, problems: Vec<(usize, Error)>) -> Vec<String> {
+fn texts(results: usize, problems: Vec<(usize, String)>) -> Vec<String> {
     let mut texts = vec![String::new(); if problems.is_empty() { 0 } else { results }];
-    for (at, error) in problems {
-        texts[at] = error.to_string();
+    for (at, problem) in problems {
+        texts[at] = problem;
     }
     texts
 }

@@ -1,7 +1,7 @@
 //! The connection of a session, and the engine's steps on it, each with a short text as its output.
 
-use anyhow::{Context as _, Result};
-use pitwheel::engine::{self, Ctid, Ending, Renewed, Settlement};
+use anyhow::{Context as _, Result, bail};
+use pitwheel::engine::{self, Ctid, Ending, Renewed, SettleResult, Settlement};
 use pitwheel::{Claim, Context, History, NewJob, Settled, transaction};
 use tokio_postgres::{Client, SimpleQueryMessage};
 
@@ -67,11 +67,13 @@ impl Connection {
     async fn settle(&self, claim: Claim, ending: Ending) -> Result<String> {
         let batch = [Settlement { claim, ending }];
         loop {
-            let settled = engine::settle(&self.client, &batch, &[]).await?;
-            match settled.first().context("no result for the claim")? {
-                Some(settled) => return Ok(text(*settled).to_owned()),
-                // The row is locked. A worker comes back to it later; here it is waited for, as a part of the schedule.
-                None => {
+            let results = engine::settle(&self.client, &batch, &[]).await?;
+            match results.first().context("no result for the claim")? {
+                SettleResult::Written => return Ok(text(Settled::Written).to_owned()),
+                SettleResult::Lost => return Ok(text(Settled::Lost).to_owned()),
+                SettleResult::Refused(problem) => bail!("{problem}"),
+                // A worker comes back to it later; here it is waited for, as a part of the schedule.
+                SettleResult::Locked => {
                     let sql = include_str!("../../../pitwheel/sql/engine/lock_claim.sql");
                     self.client.query(sql, &[&claim.id, &claim.fence, &claim.holder]).await?;
                 }

@@ -1,0 +1,92 @@
+//! An ending that Postgres refuses fails alone: the others of its batch are written.
+
+use anyhow::Result;
+use pitwheel::engine::{Ending, SettleResult, Settlement, settle};
+use pitwheel::{Context, History, NewJob, State, Verdict};
+use pitwheel_testkit::{TestDb, Work, start_worker, wait_until, worker};
+
+/// Postgres refuses this result and this follower, as it may refuse what the checks of the library let through.
+const REFUSE: &str = r#"
+    create function refuse() returns trigger language plpgsql as $$
+    begin
+        raise exception 'this is refused' using errcode = '22023';
+    end $$;
+    create trigger refuse before insert on pitwheel.job_history for each row when (new.result::text = '"bad"')
+        execute function refuse();
+    create trigger refuse before insert on pitwheel.job for each row when (new.kind = 'bad') execute function refuse();"#;
+
+#[tokio::test]
+async fn the_other_endings_of_a_batch_are_written_once() -> Result<()> {
+    let db = TestDb::new().await?;
+    db.client().await?.batch_execute(REFUSE).await?;
+    for _ in 0..40 {
+        db.job().insert().await?;
+    }
+    let error = r#"{"attempt": 1, "cause": "error", "message": "no", "worker": "test"}"#;
+    let done = |result: Option<&str>, then| Ending::Done {
+        history: History::All,
+        ctid: None,
+        result: result.map(str::to_owned),
+        then,
+    };
+    let jobs = db.claim(40).await?;
+    let batch: Vec<Settlement> = jobs
+        .iter()
+        .enumerate()
+        .map(|(n, job)| {
+            let ending = match n {
+                7 | 8 => done(Some(r#""bad""#), Vec::new()),
+                30 => done(None, vec![NewJob::raw("bad", "{}")]),
+                // The entry is no JSON.
+                31 => Ending::Retry { delay: std::time::Duration::ZERO, error: "no".into() },
+                n if n % 4 == 0 => Ending::done(History::All, Some(job.ctid)),
+                n if n % 4 == 1 => Ending::done(History::FailuresOnly, Some(job.ctid)),
+                n if n % 4 == 2 => done(Some("1"), Vec::new()),
+                _ => Ending::Retry { delay: std::time::Duration::ZERO, error: error.into() },
+            };
+            Settlement { claim: job.claim, ending }
+        })
+        .collect();
+    let results = settle(&db.client().await?, &batch, &[]).await?;
+    for (n, result) in results.iter().enumerate() {
+        if [7, 8, 30, 31].contains(&n) {
+            assert!(
+                matches!(result, SettleResult::Refused(problem) if !problem.is_empty()),
+                "{n}: {result:?}"
+            );
+            assert_eq!(db.state(jobs[n].claim.id).await?, Some(State::Running), "{n}");
+        } else {
+            assert_eq!(*result, SettleResult::Written, "{n}");
+        }
+    }
+    assert_eq!(db.count("select count(*) from (select id from pitwheel.job_history group by id having count(*) > 1) as twice").await?, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_worker_retries_the_job_and_settles_the_others() -> Result<()> {
+    let db = TestDb::new().await?;
+    db.client().await?.batch_execute(REFUSE).await?;
+    let handler = async |work: Work, context: Context| match work.n {
+        7 => Verdict::complete_with(&"bad").map_err(anyhow::Error::from),
+        8 => {
+            context.then(NewJob::raw("bad", "{}"));
+            Ok(Verdict::complete())
+        }
+        _ => Ok(Verdict::complete()),
+    };
+    let jobs = db.pitwheel().enqueue_many((0..50).map(|n| NewJob::of(&Work { n }))).await?;
+    let running = start_worker(worker(db.pitwheel()).handle(handler));
+    let done = "select count(*) from pitwheel.job_history where state = 'done'";
+    let waiting = "select count(*) from pitwheel.job where holder is null and errors is not null";
+    wait_until("the others are done and two wait", async || {
+        Ok(db.count(done).await? == 48 && db.count(waiting).await? == 2)
+    })
+    .await?;
+    for n in [7, 8] {
+        let message = db.pitwheel().job(jobs[n].id).await?.errors[0]["message"].to_string();
+        assert!(message.contains("this is refused"), "{message}");
+    }
+    assert_eq!(running.stop().await?.lost, 0);
+    Ok(())
+}
