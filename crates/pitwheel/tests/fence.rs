@@ -141,7 +141,7 @@ async fn one_claim_twice_in_a_batch_is_written_once() -> Result<()> {
         let ending = endings(job.ctid).swap_remove(n);
         let batch = [job.claim, job.claim].map(|claim| Settlement { claim, ending: ending.clone() });
         let settled = engine::settle(&db.client().await?, &batch, &[]).await?;
-        assert_eq!(settled, [SettleResult::Written, SettleResult::Lost], "{ending:?}");
+        assert_eq!(settled, [SettleResult::Written, SettleResult::Already], "{ending:?}");
         let rows = "select (select count(*) from pitwheel.job) + (select count(*) from pitwheel.job_history)";
         let expected =
             if matches!(ending, Ending::Done { history: History::FailuresOnly, .. }) { 0 } else { 1 };

@@ -3,7 +3,7 @@
 //! Every stream is a worker of its own, with a lease in the database. A [`node`] owns the open [`streams`]; streams that
 //! take the same kinds from the same queues form a [`group`], and one [`claimer`] claims for all of them. Results of many
 //! workers are written together ([`reports`]), and so are [`heartbeats`]. What was claimed and cannot be sent is given
-//! back ([`release`]). A suspect runs alone ([`suspects`]). Slots whose results went to another node are freed by
+//! back ([`release`]). A report that is repeated is recognised ([`recent`]). A suspect runs alone ([`suspects`]). Slots whose results went to another node are freed by
 //! its hints ([`settled_hints`]), or by a [`comparison`] with the database.
 
 mod claimer;
@@ -13,10 +13,12 @@ pub(crate) mod heartbeats;
 mod hints;
 pub(crate) mod node;
 mod outstanding;
+mod recent;
 mod reconcile;
 mod release;
 pub(crate) mod reports;
 mod settled_hints;
+pub(crate) mod source;
 pub(crate) mod stream;
 pub(crate) mod streams;
 mod suspects;

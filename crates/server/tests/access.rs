@@ -194,10 +194,22 @@ async fn a_worker_cannot_act_for_workers_of_another_token() -> Result<()> {
     let results = held.iter().map(|claim| v1::Result {
         claim: Some(*claim),
         outcome: Some(v1::result::Outcome::Complete(v1::Complete::default())),
+        completed_by_handler: false,
     });
     let report = v1::ReportResultRequest { results: results.collect() };
-    let response = two.workers().await?.report_result(with_token(report, &ours)?).await?.into_inner();
+    let response = two.workers().await?.report_result(with_token(report.clone(), &ours)?).await?.into_inner();
     assert_eq!(response.written, [i32::from(v1::Written::Yes), i32::from(v1::Written::Lost)]);
+    let repeated = two.workers().await?.report_result(with_token(report, &ours)?).await?.into_inner();
+    assert_eq!(repeated.written, [i32::from(v1::Written::Already), i32::from(v1::Written::Lost)]);
+    // A caller cannot name its own worker for the job of another token, nor leave the name out.
+    for worker_id in [ids[0], 0] {
+        let claim = Some(v1::Claim { worker_id, ..held[1] });
+        let outcome = Some(v1::result::Outcome::Release(v1::Release {}));
+        let results = vec![v1::Result { claim, outcome, completed_by_handler: false }];
+        let report = with_token(v1::ReportResultRequest { results }, &ours)?;
+        let response = two.workers().await?.report_result(report).await?.into_inner();
+        assert_eq!(response.written, [i32::from(v1::Written::Lost)]);
+    }
     assert_eq!(
         db.count("select count(*) from pitwheel.job").await?,
         1,

@@ -98,7 +98,7 @@ async fn a_stream_never_holds_more_jobs_than_its_slots() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_repeated_report_is_lost_and_changes_nothing() -> Result<()> {
+async fn a_repeated_report_is_recognised_and_changes_nothing() -> Result<()> {
     let db = TestDb::new().await?;
     let node = Node::start(db.pitwheel(), LEASE).await?;
     let id = db.pitwheel().enqueue(work(1)).await?.id;
@@ -107,10 +107,10 @@ async fn a_repeated_report_is_lost_and_changes_nothing() -> Result<()> {
     let progress = || v1::result::Outcome::Progress(v1::Progress { fraction: 0.5, note: "half".into() });
     assert_eq!(stream.report(&job, progress()).await?, v1::Written::Yes);
     assert_eq!(stream.complete(&job).await?, v1::Written::Yes);
-    assert_eq!(stream.complete(&job).await?, v1::Written::Lost);
+    assert_eq!(stream.complete(&job).await?, v1::Written::Already);
     assert_eq!(stream.report(&job, progress()).await?, v1::Written::Lost);
     let fail = v1::result::Outcome::Fail(v1::Fail { error: "late".into(), ..v1::Fail::default() });
-    assert_eq!(stream.report(&job, fail).await?, v1::Written::Lost);
+    assert_eq!(stream.report(&job, fail).await?, v1::Written::Already);
     assert_eq!(db.state(id).await?, Some(State::Done));
     node.stop().await
 }

@@ -97,12 +97,12 @@ async fn invalid_results_are_refused_and_the_job_still_runs() -> Result<()> {
     let mut stream = node.stream(1).await?;
     let job = stream.jobs().await?.remove(0);
     let claim = Some(claim_of(&job));
-    let outcome = |outcome| v1::Result { claim, outcome: Some(outcome) };
+    let outcome = |outcome| v1::Result { claim, outcome: Some(outcome), completed_by_handler: false };
     use v1::result::Outcome as Reply;
     let bad = [
         v1::Result::default(),
-        v1::Result { claim, outcome: None },
-        v1::Result { claim: None, outcome: Some(Reply::Release(v1::Release {})) },
+        v1::Result { claim, ..v1::Result::default() },
+        v1::Result { outcome: Some(Reply::Release(v1::Release {})), ..v1::Result::default() },
         outcome(Reply::Snooze(v1::Snooze { delay: None })),
         outcome(Reply::Snooze(v1::Snooze { delay: Some(prost_types::Duration { seconds: -5, nanos: 0 }) })),
         outcome(Reply::Complete(v1::Complete { result: Some("not json".into()), ..v1::Complete::default() })),

@@ -111,7 +111,7 @@ impl TestDb {
         let settlement = Settlement { claim: job.claim, ending };
         match engine::settle(&self.client, &[settlement], &[]).await?.first() {
             Some(SettleResult::Written) => Ok(Settled::Written),
-            Some(SettleResult::Lost) => Ok(Settled::Lost),
+            Some(SettleResult::Already | SettleResult::Lost) => Ok(Settled::Lost),
             other => bail!("neither written nor lost: {other:?}"),
         }
     }

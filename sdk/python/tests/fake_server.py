@@ -62,6 +62,8 @@ class FakeServer(WorkerServiceServicer):  # type: ignore[misc]
         #: A batch that contains such a result is refused.
         self.is_bad: Callable[[pb.Result], bool] = lambda _: False
         self.lost: set[int] = set()
+        #: Jobs whose results were written before.
+        self.already: set[int] = set()
         self.cancelled: list[pb.Claim] = []
         self.dead: list[int] = []
         #: Reports are answered only while this is set.
@@ -129,6 +131,8 @@ class FakeServer(WorkerServiceServicer):  # type: ignore[misc]
             return pb.WRITTEN_LOCKED
         if job_id in self.problems and result.HasField("complete"):
             return pb.WRITTEN_REFUSED
+        if job_id in self.already:
+            return pb.WRITTEN_ALREADY
         return pb.WRITTEN_LOST if job_id in self.lost else pb.WRITTEN_YES
 
     async def _change(self) -> None:

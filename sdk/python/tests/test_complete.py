@@ -1,6 +1,6 @@
 """A handler that completes its job in its own transaction: what is sent to the database, and what is reported.
 
-If the transaction was committed, the server answers the report as lost.
+If the transaction was committed, the server answers the report as already settled, or as lost.
 """
 
 import asyncio
@@ -144,6 +144,7 @@ async def a_committed_job_is_settled_without_a_warning(
 
     result = await server.result(1)
     assert result.fail == pb.Fail(error=NOT_COMMITTED, cause=pb.FAILURE_CAUSE_ERROR)
+    assert result.completed_by_handler
     stream.end()
     await server.ended(stream.worker_id, [])
     assert "lost" not in caplog.text

@@ -171,6 +171,19 @@ async def a_lost_claim_is_logged(
     ]
 
 
+async def a_result_that_was_written_before_is_settled_and_not_logged(
+    server: FakeServer, work: RunWorker, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.already = {1}
+    await work(_echo)
+    stream = await server.stream()
+    stream.assign(assignment(1))
+    await server.result(1)
+    stream.end()
+    await server.ended(stream.worker_id, [])
+    assert not [record for record in caplog.records if "lost" in record.getMessage()]
+
+
 async def the_latest_progress_is_sent_about_once_a_second(server: FakeServer, work: RunWorker) -> None:
     done = asyncio.Event()
 

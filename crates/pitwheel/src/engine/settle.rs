@@ -1,5 +1,7 @@
 //! Writing the endings of attempts: fenced, in batches, together with what follows from them.
 
+use std::collections::HashMap;
+
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::engine::claim_columns::{ClaimColumns, claim_of_row};
@@ -16,6 +18,7 @@ pub(crate) const FINISH: &str = include_str!("../../sql/engine/finish.sql");
 const PUT_BACK: &str = include_str!("../../sql/engine/put_back.sql");
 #[cfg(any(feature = "sqlx", feature = "tokio-postgres"))]
 pub(crate) const LOCK_CLAIM: &str = include_str!("../../sql/engine/lock_claim.sql");
+const ALREADY_SETTLED: &str = include_str!("../../sql/engine/already_settled.sql");
 const DROP_HOLDS: &str = include_str!("../../sql/engine/drop_holds.sql");
 
 /// The SQLSTATE of a statement that met a locked row.
@@ -26,6 +29,10 @@ const LOCK_NOT_AVAILABLE: &str = "55P03";
 pub enum SettleResult {
     /// It was written.
     Written,
+    /// The claim had ended before, by a write of its own worker: this ending is repeated, or the handler settled the job in a
+    /// transaction of its own. Nothing was written now. Known from the history, for a day; otherwise it is `Lost`. A completion is
+    /// `Already` only if the job was completed then.
+    Already,
     /// The claim is gone: swept, claimed again, or settled before. Nothing was written.
     Lost,
     /// Another transaction has locked the row. It is not waited for, so nothing was written, and the caller must come back to it.
@@ -37,7 +44,7 @@ pub enum SettleResult {
 /// Writes a batch of endings, and deletes the given empty holds. Returns one result for each ending, in order. An ending that
 /// Postgres refuses is found by bisection, and the others are written.
 ///
-/// Safe to repeat after an error: what was written the first time is then `Lost`.
+/// Safe to repeat after an error: what was written the first time is then `Already` or `Lost`.
 pub async fn settle(
     client: &impl Sql,
     batch: &[Settlement],
@@ -74,13 +81,43 @@ pub async fn settle(
     if !holds.is_empty() {
         client.rows(DROP_HOLDS, &[(&holds, Type::INT8_ARRAY)]).await?;
     }
+    find_already_settled(client, batch, &mut results).await;
     for (again, first) in repeated {
+        let is_settled = batch[first].ending.is_done() || !batch[again].ending.is_done();
         results[again] = match &results[first] {
+            SettleResult::Written if is_settled => SettleResult::Already,
             SettleResult::Written => SettleResult::Lost,
             unwritten => unwritten.clone(),
         };
     }
     Ok(results)
+}
+
+/// Tells lost claims apart that have ended in the history by a write of their own worker. If that cannot be read, they stay lost:
+/// an error would hide that the others were written.
+async fn find_already_settled(client: &impl Sql, batch: &[Settlement], results: &mut [SettleResult]) {
+    let lost: Vec<usize> = (0..batch.len()).filter(|&at| results[at] == SettleResult::Lost).collect();
+    if lost.is_empty() {
+        return;
+    }
+    let claims = ClaimColumns::new(lost.iter().map(|&at| batch[at].claim));
+    let params: Params = &[
+        (&claims.ids, Type::INT8_ARRAY),
+        (&claims.fences, Type::INT8_ARRAY),
+        (&claims.holders, Type::INT8_ARRAY),
+    ];
+    match client.rows(ALREADY_SETTLED, params).await {
+        Ok(rows) => {
+            let done: HashMap<Claim, bool> = rows.iter().map(|row| (claim_of_row(row), row.get(3))).collect();
+            for at in lost {
+                let Settlement { claim, ending } = &batch[at];
+                if done.get(claim).is_some_and(|done| *done || !ending.is_done()) {
+                    results[at] = SettleResult::Already;
+                }
+            }
+        }
+        Err(error) => tracing::debug!(%error, "cannot read whether lost claims were settled before"),
+    }
 }
 
 /// The positions of endings, by the statement that writes them.

@@ -220,6 +220,11 @@ impl Ending {
         Ending::Done { history, ctid, result: None, then: Vec::new() }
     }
 
+    /// Whether the job is done.
+    pub fn is_done(&self) -> bool {
+        matches!(self, Ending::Done { .. })
+    }
+
     /// Dead, and nothing follows.
     pub fn dead(error: String) -> Ending {
         Ending::Dead { error, then: Vec::new() }

@@ -120,7 +120,8 @@ impl Core {
                 continue;
             }
             let Some(attempt) = slots.settled(*claim) else { continue };
-            if *result == SettleResult::Written || attempt.context.was_settled_by_handler() {
+            let is_settled = matches!(result, SettleResult::Written | SettleResult::Already);
+            if is_settled || attempt.context.was_settled_by_handler() {
                 settled += 1;
             } else {
                 lost += 1;

@@ -85,7 +85,7 @@ async fn write(core: &Core, batch: Vec<Settlement>) -> Vec<Settlement> {
     core.settled(&batch, &results);
     core.hint_followers(&batch, &results).await;
     let later = batch.into_iter().zip(results).filter_map(|(settlement, result)| match result {
-        SettleResult::Written | SettleResult::Lost => None,
+        SettleResult::Written | SettleResult::Already | SettleResult::Lost => None,
         SettleResult::Locked => Some(settlement),
         SettleResult::Refused(problem) => Some(refused(core, settlement.claim, &problem)),
     });

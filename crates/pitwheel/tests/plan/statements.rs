@@ -15,7 +15,7 @@ macro_rules! statement {
 }
 
 /// All statements that `by_id` checks.
-pub(crate) const STATEMENTS: [Statement; 26] = [
+pub(crate) const STATEMENTS: [Statement; 27] = [
     statement!(
         "engine/done.sql",
         "bigint[], bigint[], bigint[], tid[], bigint[]",
@@ -50,6 +50,11 @@ pub(crate) const STATEMENTS: [Statement; 26] = [
     statement!("engine/heartbeat.sql", "bigint[]", "'{1}'"),
     statement!("engine/cancel_requests.sql", "bigint[]", "'{1}'"),
     statement!("engine/unknown_holds.sql", "bigint[], bigint[]", "'{1}', '{}'"),
+    statement!(
+        "engine/already_settled.sql",
+        "bigint[], bigint[], bigint[]",
+        "ids(), fences(), of(1::bigint)"
+    ),
     statement!("engine/attempts.sql", "bigint[], bigint[], bigint[]", "ids(), fences(), of(1::bigint)"),
     statement!(
         "engine/claims_of_token.sql",

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use pitwheel::Claim;
-use pitwheel::engine::{Pool, Settlement, heartbeat, held, retire};
+use pitwheel::engine::{Pool, heartbeat, held, retire};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::dispatch::reports::{NotWritten, Reports};
@@ -117,14 +117,14 @@ pub(crate) async fn end_stream(
 ) -> Result<(), NotWritten> {
     let holds = pool.run(async |client| held(&*client, &[worker]).await).await?;
     let running: HashSet<&Claim> = running.iter().collect();
-    let unreceived: Vec<Settlement> = holds
+    let unreceived: Vec<Claim> = holds
         .iter()
         .flat_map(|hold| &hold.claims)
         .filter(|claim| !running.contains(claim))
-        .map(|claim| Settlement::release(*claim))
+        .copied()
         .collect();
     if !unreceived.is_empty() {
-        reports.settle(unreceived).await?;
+        reports.release(unreceived).await?;
     }
     if running.is_empty() {
         pool.run(async |client| retire(&client, worker).await).await?;

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use pitwheel::engine::{Claimed, Ctid, Ending, SettleResult, Settlement};
-use pitwheel::{Claim, TraceContext, metrics};
+use pitwheel::{Claim, History, TraceContext, metrics};
 
+use crate::dispatch::source::Source;
 use crate::observe::traces;
 
 #[derive(Default)]
@@ -96,19 +97,31 @@ impl Outstanding {
         std::mem::take(&mut self.emptied)
     }
 
-    /// Records metrics and spans of the attempts that were sent from here and ended.
-    pub(crate) fn record(&self, endings: &[Settlement], results: &[SettleResult]) {
-        for (ending, result) in endings.iter().zip(results) {
-            if let Some(job) = self.get(ending.claim).filter(|_| *result == SettleResult::Written) {
-                let took = job.sent_at.elapsed();
-                metrics::ended(&job.queue, &job.kind, &ending.ending, took);
-                if let Some(trace) = &job.trace {
-                    let ids = (ending.claim.id, &*job.queue, &*job.kind);
-                    traces::processed(trace, ids, SystemTime::now() - took, has_error(&ending.ending));
+    /// Records metrics and spans of the attempts that were sent from here and ended. A job that its handler settled in a
+    /// transaction of its own is done, and not lost if nothing is known of it.
+    pub(crate) fn record(&self, endings: &[Settlement], sources: &[Source], results: &[SettleResult]) {
+        let mut lost = 0;
+        for ((Settlement { claim, ending }, source), result) in endings.iter().zip(sources).zip(results) {
+            match (result, source) {
+                (SettleResult::Written, _) => self.record_ended(*claim, ending),
+                (SettleResult::Already, Source::Handler) => {
+                    self.record_ended(*claim, &Ending::done(History::All, None));
                 }
+                (SettleResult::Lost, Source::Node | Source::Worker) => lost += 1,
+                _ => {}
             }
         }
-        metrics::lost(results.iter().filter(|result| **result == SettleResult::Lost).count() as u64);
+        metrics::lost(lost);
+    }
+
+    fn record_ended(&self, claim: Claim, ending: &Ending) {
+        let Some(job) = self.get(claim) else { return };
+        let took = job.sent_at.elapsed();
+        metrics::ended(&job.queue, &job.kind, ending, took);
+        if let Some(trace) = &job.trace {
+            let ids = (claim.id, &*job.queue, &*job.kind);
+            traces::processed(trace, ids, SystemTime::now() - took, has_error(ending));
+        }
     }
 }
 

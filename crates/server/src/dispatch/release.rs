@@ -1,7 +1,7 @@
 //! Gives back jobs that were claimed for a stream and cannot be sent.
 
 use pitwheel::Claim;
-use pitwheel::engine::{RetryDelay, SettleResult, Settlement};
+use pitwheel::engine::{RetryDelay, SettleResult};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -27,22 +27,20 @@ impl Releaser {
         }
         let (reports, end) = (self.reports.clone(), self.end.clone());
         self.tasks.spawn(async move {
-            let batch: Vec<Settlement> =
-                claims.into_iter().map(Settlement::release).collect();
-            let mut retry_delay = RetryDelay::default();
-            let mut batch = batch;
+            let (mut claims, mut retry_delay) = (claims, RetryDelay::default());
             loop {
-                match reports.settle(batch.clone()).await {
+                match reports.release(claims.clone()).await {
                     Ok(results) => {
                         let mut results = results.into_iter();
-                        let is_left = |result| !matches!(result, SettleResult::Written | SettleResult::Lost);
-                        batch.retain(|_| results.next().is_some_and(is_left));
+                        let is_left =
+                            |result| matches!(result, SettleResult::Locked | SettleResult::Refused(_));
+                        claims.retain(|_| results.next().is_some_and(is_left));
                     }
                     Err(error) => {
-                        tracing::warn!(%error, jobs = batch.len(), "cannot release jobs that were not sent, will retry");
+                        tracing::warn!(%error, jobs = claims.len(), "cannot release jobs that were not sent, will retry");
                     }
                 }
-                if batch.is_empty() {
+                if claims.is_empty() {
                     return;
                 }
                 retry_delay.wait(&end).await;

@@ -1,13 +1,15 @@
 //! Writes the endings that many workers report. A batch is as large as what arrived while the last one was written.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pitwheel::engine::limits::SETTLE_MAX;
-use pitwheel::engine::{Batcher, Pool, SettleResult, Settlement, settle, written_followers};
-use pitwheel::{Error, Pitwheel};
+use pitwheel::engine::{Batcher, Ending, Pool, SettleResult, Settlement, settle, written_followers};
+use pitwheel::{Claim, Error, History, Pitwheel};
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::dispatch::recent::RecentClaims;
 use crate::dispatch::settled_hints::SettledHints;
+use crate::dispatch::source::Source;
 use crate::dispatch::streams::SharedStreams;
 
 /// A batch of fewer endings waits a moment, which joins the reports of many workers into one commit.
@@ -24,6 +26,8 @@ struct Report {
     /// How much of a batch it takes up.
     weight: usize,
     endings: Vec<Settlement>,
+    /// Where each of them comes from.
+    sources: Vec<Source>,
     reply: oneshot::Sender<Result<Vec<SettleResult>, NotWritten>>,
 }
 
@@ -55,13 +59,23 @@ impl Reports {
         Reports { queue: Arc::new(queue), room: Arc::new(Semaphore::new(REPORTS_MAX)) }
     }
 
+    /// Gives jobs back that their workers never got; one result for each, in the same order.
+    pub(crate) async fn release(&self, claims: Vec<Claim>) -> Result<Vec<SettleResult>, NotWritten> {
+        let sources = vec![Source::Node; claims.len()];
+        self.settle(claims.into_iter().map(Settlement::release).collect(), sources).await
+    }
+
     /// Writes endings; one result for each, in the same order. If the caller is dropped after the report was queued, the endings
     /// are written all the same.
-    pub(crate) async fn settle(&self, endings: Vec<Settlement>) -> Result<Vec<SettleResult>, NotWritten> {
+    pub(crate) async fn settle(
+        &self,
+        endings: Vec<Settlement>,
+        sources: Vec<Source>,
+    ) -> Result<Vec<SettleResult>, NotWritten> {
         let _room = self.room.acquire().await.map_err(|_| NotWritten::Stopping)?;
         let (reply, replied) = oneshot::channel();
         let weight = endings.iter().map(weight).sum();
-        self.queue.push([Report { weight, endings, reply }]).map_err(|_| NotWritten::Stopping)?;
+        self.queue.push([Report { weight, endings, sources, reply }]).map_err(|_| NotWritten::Stopping)?;
         replied.await.unwrap_or(Err(NotWritten::Stopping))
     }
 
@@ -78,7 +92,7 @@ impl Reports {
         streams: SharedStreams,
         settled_hints: SettledHints,
     ) {
-        let writer = Writer { pitwheel, pool, streams, settled_hints };
+        let writer = Writer { pitwheel, pool, streams, settled_hints, recent: Mutex::default() };
         let write_all = async || {
             while let Some(batch) = self.queue.next().await {
                 writer.write(batch).await;
@@ -97,6 +111,7 @@ struct Writer {
     pool: Pool,
     streams: SharedStreams,
     settled_hints: SettledHints,
+    recent: Mutex<RecentClaims>,
 }
 
 impl Writer {
@@ -105,7 +120,8 @@ impl Writer {
         let emptied = self.streams.lock().take_emptied();
         let together: Vec<Settlement> =
             batch.iter().flat_map(|report| report.endings.iter().cloned()).collect();
-        match self.write_endings(&together, &emptied).await {
+        let sources: Vec<Source> = batch.iter().flat_map(|report| report.sources.iter().copied()).collect();
+        match self.write_endings(&together, &sources, &emptied).await {
             Ok(results) => {
                 let mut results = results.into_iter();
                 for report in batch {
@@ -127,14 +143,16 @@ impl Writer {
     async fn write_endings(
         &self,
         endings: &[Settlement],
+        sources: &[Source],
         emptied: &[i64],
     ) -> Result<Vec<SettleResult>, Error> {
-        let results = self.pool.run(async |client| settle(&*client, endings, emptied).await).await?;
+        let mut results = self.pool.run(async |client| settle(&*client, endings, emptied).await).await?;
+        self.recognise(endings, sources, &mut results);
         {
             let mut streams = self.streams.lock();
-            streams.record(endings, &results);
+            streams.record(endings, sources, &results);
             let has_ended =
-                |result: &SettleResult| matches!(result, SettleResult::Written | SettleResult::Lost);
+                |result: &SettleResult| !matches!(result, SettleResult::Locked | SettleResult::Refused(_));
             let ended = endings.iter().zip(&results).filter(|(_, result)| has_ended(result));
             let ended = ended.map(|(ending, _)| ending.claim);
             self.settled_hints.add(streams.not_sent_from_here(ended.clone()));
@@ -142,5 +160,30 @@ impl Writer {
         }
         self.pitwheel.hint_followers(written_followers(endings, &results)).await;
         Ok(results)
+    }
+
+    /// Remembers what workers settled without a row in the history, and recognises what is repeated.
+    fn recognise(&self, endings: &[Settlement], sources: &[Source], results: &mut [SettleResult]) {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        for ((ending, source), result) in endings.iter().zip(sources).zip(results) {
+            match result {
+                SettleResult::Written if *source != Source::Node && !leaves_history(&ending.ending) => {
+                    recent.add(ending.claim, ending.ending.is_done());
+                }
+                SettleResult::Lost if recent.contains(ending.claim, ending.ending.is_done()) => {
+                    *result = SettleResult::Already;
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Whether an ending leaves a row in the history, if no cancel was requested.
+fn leaves_history(ending: &Ending) -> bool {
+    match ending {
+        Ending::Done { history, result, .. } => result.is_some() || *history == History::All,
+        Ending::Dead { .. } | Ending::Cancelled { .. } => true,
+        Ending::Retry { .. } | Ending::Snooze { .. } | Ending::Release | Ending::Crash { .. } => false,
     }
 }

@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 
 use crate::dispatch::group::Group;
 use crate::dispatch::outstanding::Outstanding;
+use crate::dispatch::source::Source;
 use crate::dispatch::stream::{Stream, StreamMessage, StreamOptions};
 use crate::dispatch::suspects::{Process, Suspects};
 
@@ -243,8 +244,8 @@ impl Streams {
     }
 
     /// Records metrics and spans of endings.
-    pub(crate) fn record(&self, endings: &[Settlement], results: &[SettleResult]) {
-        self.outstanding.record(endings, results);
+    pub(crate) fn record(&self, endings: &[Settlement], sources: &[Source], results: &[SettleResult]) {
+        self.outstanding.record(endings, sources, results);
     }
 
     /// Frees the slots of claims that have ended, in whatever way.

@@ -6,6 +6,7 @@ use pitwheel::{Claim, Completion, Error, History, NewJob, Verdict};
 use pitwheel_proto::v1;
 use pitwheel_proto::v1::result::Outcome as Message;
 
+use crate::dispatch::source::Source;
 use crate::grpc::messages::{claim, new_job, span};
 use crate::limits;
 
@@ -27,9 +28,10 @@ pub(crate) enum Write {
 }
 
 /// Reads one result.
-pub(crate) fn reported(result: v1::Result) -> Result<(Claim, Reported), Error> {
+pub(crate) fn reported(result: v1::Result) -> Result<(Claim, Source, Reported), Error> {
     let missing = |message: &str| Error::Invalid(message.to_owned());
     let claim = claim(result.claim.ok_or_else(|| missing("a result has no `claim`"))?);
+    let source = if result.completed_by_handler { Source::Handler } else { Source::Worker };
     let message =
         result.outcome.ok_or_else(|| missing(&format!("the result of job {} has no outcome", claim.id)))?;
     let ended = |outcome| Reported::Ended { outcome, history: History::All };
@@ -62,7 +64,7 @@ pub(crate) fn reported(result: v1::Result) -> Result<(Claim, Reported), Error> {
             Reported::Progress(fraction, note)
         }
     };
-    Ok((claim, reported))
+    Ok((claim, source, reported))
 }
 
 /// The jobs that follow a completion, refused before anything is written.

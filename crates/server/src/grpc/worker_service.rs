@@ -16,6 +16,7 @@ use crate::auth::caller::{Caller, Permission};
 use crate::dispatch::heartbeats;
 use crate::dispatch::node::Node;
 use crate::dispatch::reports::NotWritten;
+use crate::dispatch::source::Source;
 use crate::grpc::job_stream::JobStream;
 use crate::grpc::messages::{claim, claim_message, duration};
 use crate::grpc::results::{self, Reported, Write};
@@ -52,9 +53,12 @@ impl Workers {
     }
 
     /// The attempts of failed results: the last attempt of a job must not be retried.
-    async fn attempts(&self, reported: &[(Claim, Reported)]) -> Result<HashMap<i64, AttemptInfo>, Error> {
-        let failed = reported.iter().filter(|(_, result)| result.depends_on_attempt());
-        let failed: Vec<Claim> = failed.map(|(claim, _)| *claim).collect();
+    async fn attempts(
+        &self,
+        reported: &[(Claim, Source, Reported)],
+    ) -> Result<HashMap<i64, AttemptInfo>, Error> {
+        let failed = reported.iter().filter(|(.., result)| result.depends_on_attempt());
+        let failed: Vec<Claim> = failed.map(|(claim, ..)| *claim).collect();
         if failed.is_empty() {
             return Ok(HashMap::new());
         }
@@ -77,23 +81,32 @@ impl Workers {
         Ok(unknown.into_iter().filter(|worker| !own.contains(worker)).collect())
     }
 
-    /// The same for claims: those that workers of another token hold.
+    /// The same for claims. A claim that names its worker belongs to that worker's token, whoever has the job now. One that names
+    /// none is looked up.
     async fn claims_of_others(
         &self,
         caller: &Caller,
-        reported: &[(Claim, Reported)],
+        reported: &[(Claim, Source, Reported)],
     ) -> Result<HashSet<Claim>, Error> {
         let Some(token) = caller.limited_to_token() else { return Ok(HashSet::new()) };
-        let unknown: Vec<Claim> = {
+        let claims = reported.iter().map(|(claim, ..)| *claim);
+        let (named, mut unnamed): (Vec<Claim>, Vec<Claim>) = claims.partition(|claim| claim.holder != 0);
+        let mut workers: Vec<i64> = named.iter().map(|claim| claim.holder).collect();
+        workers.sort_unstable();
+        workers.dedup();
+        let workers = self.workers_of_others(caller, &workers).await?;
+        let mut of_others: HashSet<Claim> =
+            named.into_iter().filter(|claim| workers.contains(&claim.holder)).collect();
+        {
             let streams = self.node.streams.lock();
-            let claims = reported.iter().map(|(claim, _)| *claim);
-            claims.filter(|claim| streams.token_of_claim(*claim) != Some(token)).collect()
-        };
-        if unknown.is_empty() {
-            return Ok(HashSet::new());
+            unnamed.retain(|claim| streams.token_of_claim(*claim) != Some(token));
         }
-        let own = self.node.pool.run(async |client| claims_of_token(&*client, token, &unknown).await).await?;
-        Ok(unknown.into_iter().filter(|claim| !own.contains(claim)).collect())
+        if !unnamed.is_empty() {
+            let own =
+                self.node.pool.run(async |client| claims_of_token(&*client, token, &unnamed).await).await?;
+            of_others.extend(unnamed.into_iter().filter(|claim| !own.contains(claim)));
+        }
+        Ok(of_others)
     }
 
     /// Ends streams that their worker reports as broken. This node may not have noticed yet and must not send more.
@@ -190,9 +203,9 @@ impl WorkerService for Workers {
         let attempts = self.attempts(&reported).await.map_err(status)?;
         let mut written = vec![v1::Written::Refused; reported.len() + problems.len()];
         // Each with its position in the report.
-        let (mut endings, mut ending_at) = (Vec::new(), Vec::new());
+        let (mut endings, mut sources, mut ending_at) = (Vec::new(), Vec::new(), Vec::new());
         let (mut notes, mut note_at) = (Vec::new(), Vec::new());
-        for (at, (claim, result)) in positions.into_iter().zip(reported) {
+        for (at, (claim, source, result)) in positions.into_iter().zip(reported) {
             written[at] = v1::Written::Lost;
             if of_others.contains(&claim) {
                 continue;
@@ -202,6 +215,7 @@ impl WorkerService for Workers {
             match result.write(attempts.get(&claim.id), ctid) {
                 Write::Ending(ending) => {
                     endings.push(Settlement { claim, ending });
+                    sources.push(source);
                     ending_at.push(at);
                 }
                 Write::Progress(fraction, note) => {
@@ -217,10 +231,11 @@ impl WorkerService for Workers {
             }
         }
         if !endings.is_empty() {
-            let results = self.node.reports.settle(endings).await?;
+            let results = self.node.reports.settle(endings, sources).await?;
             for (at, result) in ending_at.into_iter().zip(results) {
                 written[at] = match result {
                     SettleResult::Written => v1::Written::Yes,
+                    SettleResult::Already => v1::Written::Already,
                     SettleResult::Lost => v1::Written::Lost,
                     SettleResult::Locked => v1::Written::Locked,
                     SettleResult::Refused(problem) => {
@@ -239,7 +254,7 @@ impl WorkerService for Workers {
 /// The results of a report.
 struct Read {
     /// Those that are valid.
-    reported: Vec<(Claim, Reported)>,
+    reported: Vec<(Claim, Source, Reported)>,
     /// The position in the report of each of them.
     positions: Vec<usize>,
     /// The positions of the others, and what is wrong with them.

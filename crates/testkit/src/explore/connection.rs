@@ -70,7 +70,7 @@ impl Connection {
             let results = engine::settle(&self.client, &batch, &[]).await?;
             match results.first().context("no result for the claim")? {
                 SettleResult::Written => return Ok(text(Settled::Written).to_owned()),
-                SettleResult::Lost => return Ok(text(Settled::Lost).to_owned()),
+                SettleResult::Already | SettleResult::Lost => return Ok(text(Settled::Lost).to_owned()),
                 SettleResult::Refused(problem) => bail!("{problem}"),
                 // A worker comes back to it later; here it is waited for, as a part of the schedule.
                 SettleResult::Locked => {

@@ -98,7 +98,7 @@ class Attempt:
     def _unless_committed(self, result: pb.Result) -> pb.Result:
         """What the result means if the handler completed the job in its own transaction.
 
-        If that transaction was committed, the job is gone, and whatever is reported for it is answered as lost. If not, the
+        If that transaction was committed, the job is gone, and nothing is written for what is reported. If not, the
         job is still held and the effects of the handler do not exist: the attempt has failed.
         """
         return failed(NOT_COMMITTED) if self.context._is_completed_by_handler else result

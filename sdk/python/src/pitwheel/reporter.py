@@ -46,6 +46,7 @@ class Report:
         result.claim.job_id = job_id
         result.claim.fence = fence
         result.claim.worker_id = held.stream.worker_id
+        result.completed_by_handler = self.is_completed_by_handler
 
     @property
     def is_progress(self) -> bool:
@@ -186,7 +187,8 @@ class Reporter:
         job_id, fence = report.held.claim
         if report.is_progress:
             report.held.attempt.context.cancelled.set()
-        # In a repeated request, the first one may have been written without its response arriving: no warning.
+        # In a repeated request, the first one may have been written without its response arriving, and the server may not
+        # remember it: no warning.
         elif tries == 1:
             log.warning(
                 "lost: job %d (fence %d) was given to another worker or settled while it was running here",

@@ -126,7 +126,8 @@ impl Remote {
                 continue;
             }
             let Some(held) = state.held.remove(&claim) else { continue };
-            if *written == i32::from(v1::Written::Yes) || held.context.was_settled_by_handler() {
+            let is_settled = [v1::Written::Yes, v1::Written::Already].map(i32::from).contains(written);
+            if is_settled || held.context.was_settled_by_handler() {
                 self.counters.settled(1);
             } else {
                 self.counters.lost(1);
@@ -134,7 +135,7 @@ impl Remote {
                     job.id = claim.id,
                     job.fence = claim.fence,
                     worker = self.name,
-                    "lost: the job was given to another worker while it ran here, or the report was repeated"
+                    "lost: the job was given to another worker while it ran here, or this is a repeated report that the server does not remember"
                 );
             }
         }

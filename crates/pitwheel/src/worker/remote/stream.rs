@@ -125,7 +125,8 @@ async fn run_one(remote: Arc<Remote>, handler: Option<Arc<Handler>>, context: Co
         Some(handler) => {
             let ended = handler.run(&context).await;
             let ended = unless_committed(context.was_settled_by_handler(), ended);
-            result(claim, outcome(ended, context.history()))
+            let completed_by_handler = context.was_settled_by_handler();
+            v1::Result { completed_by_handler, ..result(claim, outcome(ended, context.history())) }
         }
         None => release(claim),
     };

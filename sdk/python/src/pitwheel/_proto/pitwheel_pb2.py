@@ -26,19 +26,19 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1apitwheel/v1/pitwheel.proto\x12\x0bpitwheel.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"b\n\x11StreamJobsRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x0e\n\x06queues\x18\x02 \x03(\t\x12\r\n\x05kinds\x18\x03 \x03(\t\x12\r\n\x05slots\x18\x04 \x01(\r\x12\x0f\n\x07process\x18\x05 \x01(\t\"\xa0\x01\n\x12StreamJobsResponse\x12\'\n\x07welcome\x18\x01 \x01(\x0b\x32\x14.pitwheel.v1.WelcomeH\x00\x12/\n\x0b\x61ssignments\x18\x02 \x01(\x0b\x32\x18.pitwheel.v1.AssignmentsH\x00\x12\'\n\x07\x63\x61ncels\x18\x03 \x01(\x0b\x32\x14.pitwheel.v1.CancelsH\x00\x42\x07\n\x05\x65vent\"-\n\x07\x43\x61ncels\x12\"\n\x06\x63laims\x18\x01 \x03(\x0b\x32\x12.pitwheel.v1.Claim\"z\n\x07Welcome\x12\x11\n\tworker_id\x18\x01 \x01(\x03\x12(\n\x05lease\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x32\n\x0fheartbeat_every\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"4\n\x0b\x41ssignments\x12%\n\x04jobs\x18\x01 \x03(\x0b\x32\x17.pitwheel.v1.Assignment\"\xe0\x02\n\nAssignment\x12\x0e\n\x06job_id\x18\x01 \x01(\x03\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x03\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\r\n\x05queue\x18\x04 \x01(\t\x12\x0f\n\x07payload\x18\x05 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x06 \x01(\r\x12\x14\n\x0cmax_attempts\x18\x07 \x01(\r\x12/\n\x07timeout\x18\x08 \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x88\x01\x01\x12\x10\n\x03key\x18\t \x01(\tH\x01\x88\x01\x01\x12\x15\n\x08metadata\x18\n \x01(\tH\x02\x88\x01\x01\x12\x18\n\x0btraceparent\x18\x0b \x01(\tH\x03\x88\x01\x01\x12\x17\n\ntracestate\x18\x0c \x01(\tH\x04\x88\x01\x01\x12\x11\n\tworker_id\x18\r \x01(\x03\x42\n\n\x08_timeoutB\x06\n\x04_keyB\x0b\n\t_metadataB\x0e\n\x0c_traceparentB\r\n\x0b_tracestate\"O\n\x10HeartbeatRequest\x12\x12\n\nworker_ids\x18\x01 \x03(\x03\x12\'\n\x05\x65nded\x18\x02 \x03(\x0b\x32\x18.pitwheel.v1.EndedStream\"E\n\x0b\x45ndedStream\x12\x11\n\tworker_id\x18\x01 \x01(\x03\x12#\n\x07holding\x18\x02 \x03(\x0b\x32\x12.pitwheel.v1.Claim\"p\n\x11HeartbeatResponse\x12%\n\tcancelled\x18\x01 \x03(\x0b\x32\x12.pitwheel.v1.Claim\x12\x17\n\x0f\x64\x65\x61\x64_worker_ids\x18\x02 \x03(\x03\x12\x1b\n\x13\x64raining_worker_ids\x18\x03 \x03(\x03\"9\n\x05\x43laim\x12\x0e\n\x06job_id\x18\x01 \x01(\x03\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x03\x12\x11\n\tworker_id\x18\x03 \x01(\x03\";\n\x13ReportResultRequest\x12$\n\x07results\x18\x01 \x03(\x0b\x32\x13.pitwheel.v1.Result\"\xa2\x02\n\x06Result\x12!\n\x05\x63laim\x18\x01 \x01(\x0b\x32\x12.pitwheel.v1.Claim\x12)\n\x08\x63omplete\x18\x02 \x01(\x0b\x32\x15.pitwheel.v1.CompleteH\x00\x12!\n\x04\x66\x61il\x18\x03 \x01(\x0b\x32\x11.pitwheel.v1.FailH\x00\x12!\n\x04\x62ury\x18\x04 \x01(\x0b\x32\x11.pitwheel.v1.BuryH\x00\x12%\n\x06snooze\x18\x05 \x01(\x0b\x32\x13.pitwheel.v1.SnoozeH\x00\x12\'\n\x07release\x18\x06 \x01(\x0b\x32\x14.pitwheel.v1.ReleaseH\x00\x12)\n\x08progress\x18\x07 \x01(\x0b\x32\x15.pitwheel.v1.ProgressH\x00\x42\t\n\x07outcome\"]\n\x08\x43omplete\x12\x13\n\x06result\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x0e\n\x06\x66orget\x18\x02 \x01(\x08\x12!\n\x04then\x18\x03 \x03(\x0b\x32\x13.pitwheel.v1.NewJobB\t\n\x07_result\"\x84\x01\n\x04\x46\x61il\x12\r\n\x05\x65rror\x18\x01 \x01(\t\x12\x33\n\x0bretry_after\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x88\x01\x01\x12(\n\x05\x63\x61use\x18\x03 \x01(\x0e\x32\x19.pitwheel.v1.FailureCauseB\x0e\n\x0c_retry_after\"\x16\n\x04\x42ury\x12\x0e\n\x06reason\x18\x01 \x01(\t\"2\n\x06Snooze\x12(\n\x05\x64\x65lay\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\"\t\n\x07Release\"*\n\x08Progress\x12\x10\n\x08\x66raction\x18\x01 \x01(\x02\x12\x0c\n\x04note\x18\x02 \x01(\t\"O\n\x14ReportResultResponse\x12%\n\x07written\x18\x01 \x03(\x0e\x32\x14.pitwheel.v1.Written\x12\x10\n\x08problems\x18\x02 \x03(\t\"3\n\x0e\x45nqueueRequest\x12!\n\x04jobs\x18\x01 \x03(\x0b\x32\x13.pitwheel.v1.NewJob\"\xe4\x02\n\x06NewJob\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0f\n\x07payload\x18\x02 \x01(\t\x12\r\n\x05queue\x18\x03 \x01(\t\x12/\n\x06run_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x88\x01\x01\x12\x10\n\x08priority\x18\x05 \x01(\x11\x12\x19\n\x0cmax_attempts\x18\x06 \x01(\rH\x01\x88\x01\x01\x12/\n\x07timeout\x18\x07 \x01(\x0b\x32\x19.google.protobuf.DurationH\x02\x88\x01\x01\x12\x10\n\x03key\x18\x08 \x01(\tH\x03\x88\x01\x01\x12\x15\n\x08metadata\x18\t \x01(\tH\x04\x88\x01\x01\x12-\n\x05\x64\x65lay\x18\n \x01(\x0b\x32\x19.google.protobuf.DurationH\x05\x88\x01\x01\x42\t\n\x07_run_atB\x0f\n\r_max_attemptsB\n\n\x08_timeoutB\x06\n\x04_keyB\x0b\n\t_metadataB\x08\n\x06_delay\"6\n\x0f\x45nqueueResponse\x12#\n\x04jobs\x18\x01 \x03(\x0b\x32\x15.pitwheel.v1.Enqueued\"*\n\x08\x45nqueued\x12\x0e\n\x06job_id\x18\x01 \x01(\x03\x12\x0e\n\x06is_new\x18\x02 \x01(\x08\"\x1f\n\rGetJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\x03\"/\n\x0eGetJobResponse\x12\x1d\n\x03job\x18\x01 \x01(\x0b\x32\x10.pitwheel.v1.Job\"\xc5\x04\n\x03Job\x12\n\n\x02id\x18\x01 \x01(\x03\x12$\n\x05state\x18\x02 \x01(\x0e\x32\x15.pitwheel.v1.JobState\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\r\n\x05queue\x18\x04 \x01(\t\x12\x10\n\x08priority\x18\x05 \x01(\x05\x12\x0f\n\x07\x61ttempt\x18\x06 \x01(\r\x12\x14\n\x0cmax_attempts\x18\x07 \x01(\r\x12*\n\x06run_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65nqueued_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\nclaimed_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x88\x01\x01\x12\x34\n\x0b\x66inished_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x01\x88\x01\x01\x12\x10\n\x03key\x18\x0c \x01(\tH\x02\x88\x01\x01\x12\x0f\n\x07payload\x18\r \x01(\t\x12\x15\n\x08metadata\x18\x0e \x01(\tH\x03\x88\x01\x01\x12\x15\n\x08progress\x18\x0f \x01(\x02H\x04\x88\x01\x01\x12\x11\n\x04note\x18\x10 \x01(\tH\x05\x88\x01\x01\x12\x0e\n\x06\x65rrors\x18\x11 \x01(\t\x12\x13\n\x06result\x18\x12 \x01(\tH\x06\x88\x01\x01\x12\x10\n\x08redacted\x18\x13 \x01(\x08\x42\r\n\x0b_claimed_atB\x0e\n\x0c_finished_atB\x06\n\x04_keyB\x0b\n\t_metadataB\x0b\n\t_progressB\x07\n\x05_noteB\t\n\x07_result\"\"\n\x10\x43\x61ncelJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\x03\"$\n\x11\x43\x61ncelJobResponse\x12\x0f\n\x07\x61t_once\x18\x01 \x01(\x08*\x95\x01\n\x0c\x46\x61ilureCause\x12\x1d\n\x19\x46\x41ILURE_CAUSE_UNSPECIFIED\x10\x00\x12\x17\n\x13\x46\x41ILURE_CAUSE_ERROR\x10\x01\x12\x17\n\x13\x46\x41ILURE_CAUSE_PANIC\x10\x02\x12\x19\n\x15\x46\x41ILURE_CAUSE_TIMEOUT\x10\x03\x12\x19\n\x15\x46\x41ILURE_CAUSE_PAYLOAD\x10\x04*n\n\x07Written\x12\x17\n\x13WRITTEN_UNSPECIFIED\x10\x00\x12\x0f\n\x0bWRITTEN_YES\x10\x01\x12\x10\n\x0cWRITTEN_LOST\x10\x02\x12\x12\n\x0eWRITTEN_LOCKED\x10\x03\x12\x13\n\x0fWRITTEN_REFUSED\x10\x04*\x94\x01\n\x08JobState\x12\x19\n\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11JOB_STATE_WAITING\x10\x01\x12\x15\n\x11JOB_STATE_RUNNING\x10\x02\x12\x12\n\x0eJOB_STATE_DONE\x10\x03\x12\x12\n\x0eJOB_STATE_DEAD\x10\x04\x12\x17\n\x13JOB_STATE_CANCELLED\x10\x05\x32\x81\x02\n\rWorkerService\x12O\n\nStreamJobs\x12\x1e.pitwheel.v1.StreamJobsRequest\x1a\x1f.pitwheel.v1.StreamJobsResponse0\x01\x12J\n\tHeartbeat\x12\x1d.pitwheel.v1.HeartbeatRequest\x1a\x1e.pitwheel.v1.HeartbeatResponse\x12S\n\x0cReportResult\x12 .pitwheel.v1.ReportResultRequest\x1a!.pitwheel.v1.ReportResultResponse2\xe1\x01\n\nJobService\x12\x44\n\x07\x45nqueue\x12\x1b.pitwheel.v1.EnqueueRequest\x1a\x1c.pitwheel.v1.EnqueueResponse\x12\x41\n\x06GetJob\x12\x1a.pitwheel.v1.GetJobRequest\x1a\x1b.pitwheel.v1.GetJobResponse\x12J\n\tCancelJob\x12\x1d.pitwheel.v1.CancelJobRequest\x1a\x1e.pitwheel.v1.CancelJobResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1apitwheel/v1/pitwheel.proto\x12\x0bpitwheel.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"b\n\x11StreamJobsRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x0e\n\x06queues\x18\x02 \x03(\t\x12\r\n\x05kinds\x18\x03 \x03(\t\x12\r\n\x05slots\x18\x04 \x01(\r\x12\x0f\n\x07process\x18\x05 \x01(\t\"\xa0\x01\n\x12StreamJobsResponse\x12\'\n\x07welcome\x18\x01 \x01(\x0b\x32\x14.pitwheel.v1.WelcomeH\x00\x12/\n\x0b\x61ssignments\x18\x02 \x01(\x0b\x32\x18.pitwheel.v1.AssignmentsH\x00\x12\'\n\x07\x63\x61ncels\x18\x03 \x01(\x0b\x32\x14.pitwheel.v1.CancelsH\x00\x42\x07\n\x05\x65vent\"-\n\x07\x43\x61ncels\x12\"\n\x06\x63laims\x18\x01 \x03(\x0b\x32\x12.pitwheel.v1.Claim\"z\n\x07Welcome\x12\x11\n\tworker_id\x18\x01 \x01(\x03\x12(\n\x05lease\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x32\n\x0fheartbeat_every\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"4\n\x0b\x41ssignments\x12%\n\x04jobs\x18\x01 \x03(\x0b\x32\x17.pitwheel.v1.Assignment\"\xe0\x02\n\nAssignment\x12\x0e\n\x06job_id\x18\x01 \x01(\x03\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x03\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\r\n\x05queue\x18\x04 \x01(\t\x12\x0f\n\x07payload\x18\x05 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x06 \x01(\r\x12\x14\n\x0cmax_attempts\x18\x07 \x01(\r\x12/\n\x07timeout\x18\x08 \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x88\x01\x01\x12\x10\n\x03key\x18\t \x01(\tH\x01\x88\x01\x01\x12\x15\n\x08metadata\x18\n \x01(\tH\x02\x88\x01\x01\x12\x18\n\x0btraceparent\x18\x0b \x01(\tH\x03\x88\x01\x01\x12\x17\n\ntracestate\x18\x0c \x01(\tH\x04\x88\x01\x01\x12\x11\n\tworker_id\x18\r \x01(\x03\x42\n\n\x08_timeoutB\x06\n\x04_keyB\x0b\n\t_metadataB\x0e\n\x0c_traceparentB\r\n\x0b_tracestate\"O\n\x10HeartbeatRequest\x12\x12\n\nworker_ids\x18\x01 \x03(\x03\x12\'\n\x05\x65nded\x18\x02 \x03(\x0b\x32\x18.pitwheel.v1.EndedStream\"E\n\x0b\x45ndedStream\x12\x11\n\tworker_id\x18\x01 \x01(\x03\x12#\n\x07holding\x18\x02 \x03(\x0b\x32\x12.pitwheel.v1.Claim\"p\n\x11HeartbeatResponse\x12%\n\tcancelled\x18\x01 \x03(\x0b\x32\x12.pitwheel.v1.Claim\x12\x17\n\x0f\x64\x65\x61\x64_worker_ids\x18\x02 \x03(\x03\x12\x1b\n\x13\x64raining_worker_ids\x18\x03 \x03(\x03\"9\n\x05\x43laim\x12\x0e\n\x06job_id\x18\x01 \x01(\x03\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x03\x12\x11\n\tworker_id\x18\x03 \x01(\x03\";\n\x13ReportResultRequest\x12$\n\x07results\x18\x01 \x03(\x0b\x32\x13.pitwheel.v1.Result\"\xc0\x02\n\x06Result\x12!\n\x05\x63laim\x18\x01 \x01(\x0b\x32\x12.pitwheel.v1.Claim\x12)\n\x08\x63omplete\x18\x02 \x01(\x0b\x32\x15.pitwheel.v1.CompleteH\x00\x12!\n\x04\x66\x61il\x18\x03 \x01(\x0b\x32\x11.pitwheel.v1.FailH\x00\x12!\n\x04\x62ury\x18\x04 \x01(\x0b\x32\x11.pitwheel.v1.BuryH\x00\x12%\n\x06snooze\x18\x05 \x01(\x0b\x32\x13.pitwheel.v1.SnoozeH\x00\x12\'\n\x07release\x18\x06 \x01(\x0b\x32\x14.pitwheel.v1.ReleaseH\x00\x12)\n\x08progress\x18\x07 \x01(\x0b\x32\x15.pitwheel.v1.ProgressH\x00\x12\x1c\n\x14\x63ompleted_by_handler\x18\x08 \x01(\x08\x42\t\n\x07outcome\"]\n\x08\x43omplete\x12\x13\n\x06result\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x0e\n\x06\x66orget\x18\x02 \x01(\x08\x12!\n\x04then\x18\x03 \x03(\x0b\x32\x13.pitwheel.v1.NewJobB\t\n\x07_result\"\x84\x01\n\x04\x46\x61il\x12\r\n\x05\x65rror\x18\x01 \x01(\t\x12\x33\n\x0bretry_after\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x88\x01\x01\x12(\n\x05\x63\x61use\x18\x03 \x01(\x0e\x32\x19.pitwheel.v1.FailureCauseB\x0e\n\x0c_retry_after\"\x16\n\x04\x42ury\x12\x0e\n\x06reason\x18\x01 \x01(\t\"2\n\x06Snooze\x12(\n\x05\x64\x65lay\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\"\t\n\x07Release\"*\n\x08Progress\x12\x10\n\x08\x66raction\x18\x01 \x01(\x02\x12\x0c\n\x04note\x18\x02 \x01(\t\"O\n\x14ReportResultResponse\x12%\n\x07written\x18\x01 \x03(\x0e\x32\x14.pitwheel.v1.Written\x12\x10\n\x08problems\x18\x02 \x03(\t\"3\n\x0e\x45nqueueRequest\x12!\n\x04jobs\x18\x01 \x03(\x0b\x32\x13.pitwheel.v1.NewJob\"\xe4\x02\n\x06NewJob\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0f\n\x07payload\x18\x02 \x01(\t\x12\r\n\x05queue\x18\x03 \x01(\t\x12/\n\x06run_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x88\x01\x01\x12\x10\n\x08priority\x18\x05 \x01(\x11\x12\x19\n\x0cmax_attempts\x18\x06 \x01(\rH\x01\x88\x01\x01\x12/\n\x07timeout\x18\x07 \x01(\x0b\x32\x19.google.protobuf.DurationH\x02\x88\x01\x01\x12\x10\n\x03key\x18\x08 \x01(\tH\x03\x88\x01\x01\x12\x15\n\x08metadata\x18\t \x01(\tH\x04\x88\x01\x01\x12-\n\x05\x64\x65lay\x18\n \x01(\x0b\x32\x19.google.protobuf.DurationH\x05\x88\x01\x01\x42\t\n\x07_run_atB\x0f\n\r_max_attemptsB\n\n\x08_timeoutB\x06\n\x04_keyB\x0b\n\t_metadataB\x08\n\x06_delay\"6\n\x0f\x45nqueueResponse\x12#\n\x04jobs\x18\x01 \x03(\x0b\x32\x15.pitwheel.v1.Enqueued\"*\n\x08\x45nqueued\x12\x0e\n\x06job_id\x18\x01 \x01(\x03\x12\x0e\n\x06is_new\x18\x02 \x01(\x08\"\x1f\n\rGetJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\x03\"/\n\x0eGetJobResponse\x12\x1d\n\x03job\x18\x01 \x01(\x0b\x32\x10.pitwheel.v1.Job\"\xc5\x04\n\x03Job\x12\n\n\x02id\x18\x01 \x01(\x03\x12$\n\x05state\x18\x02 \x01(\x0e\x32\x15.pitwheel.v1.JobState\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\r\n\x05queue\x18\x04 \x01(\t\x12\x10\n\x08priority\x18\x05 \x01(\x05\x12\x0f\n\x07\x61ttempt\x18\x06 \x01(\r\x12\x14\n\x0cmax_attempts\x18\x07 \x01(\r\x12*\n\x06run_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65nqueued_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\nclaimed_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x88\x01\x01\x12\x34\n\x0b\x66inished_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x01\x88\x01\x01\x12\x10\n\x03key\x18\x0c \x01(\tH\x02\x88\x01\x01\x12\x0f\n\x07payload\x18\r \x01(\t\x12\x15\n\x08metadata\x18\x0e \x01(\tH\x03\x88\x01\x01\x12\x15\n\x08progress\x18\x0f \x01(\x02H\x04\x88\x01\x01\x12\x11\n\x04note\x18\x10 \x01(\tH\x05\x88\x01\x01\x12\x0e\n\x06\x65rrors\x18\x11 \x01(\t\x12\x13\n\x06result\x18\x12 \x01(\tH\x06\x88\x01\x01\x12\x10\n\x08redacted\x18\x13 \x01(\x08\x42\r\n\x0b_claimed_atB\x0e\n\x0c_finished_atB\x06\n\x04_keyB\x0b\n\t_metadataB\x0b\n\t_progressB\x07\n\x05_noteB\t\n\x07_result\"\"\n\x10\x43\x61ncelJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\x03\"$\n\x11\x43\x61ncelJobResponse\x12\x0f\n\x07\x61t_once\x18\x01 \x01(\x08*\x95\x01\n\x0c\x46\x61ilureCause\x12\x1d\n\x19\x46\x41ILURE_CAUSE_UNSPECIFIED\x10\x00\x12\x17\n\x13\x46\x41ILURE_CAUSE_ERROR\x10\x01\x12\x17\n\x13\x46\x41ILURE_CAUSE_PANIC\x10\x02\x12\x19\n\x15\x46\x41ILURE_CAUSE_TIMEOUT\x10\x03\x12\x19\n\x15\x46\x41ILURE_CAUSE_PAYLOAD\x10\x04*\x83\x01\n\x07Written\x12\x17\n\x13WRITTEN_UNSPECIFIED\x10\x00\x12\x0f\n\x0bWRITTEN_YES\x10\x01\x12\x10\n\x0cWRITTEN_LOST\x10\x02\x12\x12\n\x0eWRITTEN_LOCKED\x10\x03\x12\x13\n\x0fWRITTEN_REFUSED\x10\x04\x12\x13\n\x0fWRITTEN_ALREADY\x10\x05*\x94\x01\n\x08JobState\x12\x19\n\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11JOB_STATE_WAITING\x10\x01\x12\x15\n\x11JOB_STATE_RUNNING\x10\x02\x12\x12\n\x0eJOB_STATE_DONE\x10\x03\x12\x12\n\x0eJOB_STATE_DEAD\x10\x04\x12\x17\n\x13JOB_STATE_CANCELLED\x10\x05\x32\x81\x02\n\rWorkerService\x12O\n\nStreamJobs\x12\x1e.pitwheel.v1.StreamJobsRequest\x1a\x1f.pitwheel.v1.StreamJobsResponse0\x01\x12J\n\tHeartbeat\x12\x1d.pitwheel.v1.HeartbeatRequest\x1a\x1e.pitwheel.v1.HeartbeatResponse\x12S\n\x0cReportResult\x12 .pitwheel.v1.ReportResultRequest\x1a!.pitwheel.v1.ReportResultResponse2\xe1\x01\n\nJobService\x12\x44\n\x07\x45nqueue\x12\x1b.pitwheel.v1.EnqueueRequest\x1a\x1c.pitwheel.v1.EnqueueResponse\x12\x41\n\x06GetJob\x12\x1a.pitwheel.v1.GetJobRequest\x1a\x1b.pitwheel.v1.GetJobResponse\x12J\n\tCancelJob\x12\x1d.pitwheel.v1.CancelJobRequest\x1a\x1e.pitwheel.v1.CancelJobResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pitwheel.v1.pitwheel_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FAILURECAUSE']._serialized_start=3325
-  _globals['_FAILURECAUSE']._serialized_end=3474
-  _globals['_WRITTEN']._serialized_start=3476
-  _globals['_WRITTEN']._serialized_end=3586
-  _globals['_JOBSTATE']._serialized_start=3589
-  _globals['_JOBSTATE']._serialized_end=3737
+  _globals['_FAILURECAUSE']._serialized_start=3355
+  _globals['_FAILURECAUSE']._serialized_end=3504
+  _globals['_WRITTEN']._serialized_start=3507
+  _globals['_WRITTEN']._serialized_end=3638
+  _globals['_JOBSTATE']._serialized_start=3641
+  _globals['_JOBSTATE']._serialized_end=3789
   _globals['_STREAMJOBSREQUEST']._serialized_start=108
   _globals['_STREAMJOBSREQUEST']._serialized_end=206
   _globals['_STREAMJOBSRESPONSE']._serialized_start=209
@@ -62,41 +62,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REPORTRESULTREQUEST']._serialized_start=1276
   _globals['_REPORTRESULTREQUEST']._serialized_end=1335
   _globals['_RESULT']._serialized_start=1338
-  _globals['_RESULT']._serialized_end=1628
-  _globals['_COMPLETE']._serialized_start=1630
-  _globals['_COMPLETE']._serialized_end=1723
-  _globals['_FAIL']._serialized_start=1726
-  _globals['_FAIL']._serialized_end=1858
-  _globals['_BURY']._serialized_start=1860
-  _globals['_BURY']._serialized_end=1882
-  _globals['_SNOOZE']._serialized_start=1884
-  _globals['_SNOOZE']._serialized_end=1934
-  _globals['_RELEASE']._serialized_start=1936
-  _globals['_RELEASE']._serialized_end=1945
-  _globals['_PROGRESS']._serialized_start=1947
-  _globals['_PROGRESS']._serialized_end=1989
-  _globals['_REPORTRESULTRESPONSE']._serialized_start=1991
-  _globals['_REPORTRESULTRESPONSE']._serialized_end=2070
-  _globals['_ENQUEUEREQUEST']._serialized_start=2072
-  _globals['_ENQUEUEREQUEST']._serialized_end=2123
-  _globals['_NEWJOB']._serialized_start=2126
-  _globals['_NEWJOB']._serialized_end=2482
-  _globals['_ENQUEUERESPONSE']._serialized_start=2484
-  _globals['_ENQUEUERESPONSE']._serialized_end=2538
-  _globals['_ENQUEUED']._serialized_start=2540
-  _globals['_ENQUEUED']._serialized_end=2582
-  _globals['_GETJOBREQUEST']._serialized_start=2584
-  _globals['_GETJOBREQUEST']._serialized_end=2615
-  _globals['_GETJOBRESPONSE']._serialized_start=2617
-  _globals['_GETJOBRESPONSE']._serialized_end=2664
-  _globals['_JOB']._serialized_start=2667
-  _globals['_JOB']._serialized_end=3248
-  _globals['_CANCELJOBREQUEST']._serialized_start=3250
-  _globals['_CANCELJOBREQUEST']._serialized_end=3284
-  _globals['_CANCELJOBRESPONSE']._serialized_start=3286
-  _globals['_CANCELJOBRESPONSE']._serialized_end=3322
-  _globals['_WORKERSERVICE']._serialized_start=3740
-  _globals['_WORKERSERVICE']._serialized_end=3997
-  _globals['_JOBSERVICE']._serialized_start=4000
-  _globals['_JOBSERVICE']._serialized_end=4225
+  _globals['_RESULT']._serialized_end=1658
+  _globals['_COMPLETE']._serialized_start=1660
+  _globals['_COMPLETE']._serialized_end=1753
+  _globals['_FAIL']._serialized_start=1756
+  _globals['_FAIL']._serialized_end=1888
+  _globals['_BURY']._serialized_start=1890
+  _globals['_BURY']._serialized_end=1912
+  _globals['_SNOOZE']._serialized_start=1914
+  _globals['_SNOOZE']._serialized_end=1964
+  _globals['_RELEASE']._serialized_start=1966
+  _globals['_RELEASE']._serialized_end=1975
+  _globals['_PROGRESS']._serialized_start=1977
+  _globals['_PROGRESS']._serialized_end=2019
+  _globals['_REPORTRESULTRESPONSE']._serialized_start=2021
+  _globals['_REPORTRESULTRESPONSE']._serialized_end=2100
+  _globals['_ENQUEUEREQUEST']._serialized_start=2102
+  _globals['_ENQUEUEREQUEST']._serialized_end=2153
+  _globals['_NEWJOB']._serialized_start=2156
+  _globals['_NEWJOB']._serialized_end=2512
+  _globals['_ENQUEUERESPONSE']._serialized_start=2514
+  _globals['_ENQUEUERESPONSE']._serialized_end=2568
+  _globals['_ENQUEUED']._serialized_start=2570
+  _globals['_ENQUEUED']._serialized_end=2612
+  _globals['_GETJOBREQUEST']._serialized_start=2614
+  _globals['_GETJOBREQUEST']._serialized_end=2645
+  _globals['_GETJOBRESPONSE']._serialized_start=2647
+  _globals['_GETJOBRESPONSE']._serialized_end=2694
+  _globals['_JOB']._serialized_start=2697
+  _globals['_JOB']._serialized_end=3278
+  _globals['_CANCELJOBREQUEST']._serialized_start=3280
+  _globals['_CANCELJOBREQUEST']._serialized_end=3314
+  _globals['_CANCELJOBRESPONSE']._serialized_start=3316
+  _globals['_CANCELJOBRESPONSE']._serialized_end=3352
+  _globals['_WORKERSERVICE']._serialized_start=3792
+  _globals['_WORKERSERVICE']._serialized_end=4049
+  _globals['_JOBSERVICE']._serialized_start=4052
+  _globals['_JOBSERVICE']._serialized_end=4277
 # @@protoc_insertion_point(module_scope)

@@ -26,6 +26,7 @@ class Written(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     WRITTEN_LOST: _ClassVar[Written]
     WRITTEN_LOCKED: _ClassVar[Written]
     WRITTEN_REFUSED: _ClassVar[Written]
+    WRITTEN_ALREADY: _ClassVar[Written]
 
 class JobState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -45,6 +46,7 @@ WRITTEN_YES: Written
 WRITTEN_LOST: Written
 WRITTEN_LOCKED: Written
 WRITTEN_REFUSED: Written
+WRITTEN_ALREADY: Written
 JOB_STATE_UNSPECIFIED: JobState
 JOB_STATE_WAITING: JobState
 JOB_STATE_RUNNING: JobState
@@ -171,7 +173,7 @@ class ReportResultRequest(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[Result, _Mapping]]] = ...) -> None: ...
 
 class Result(_message.Message):
-    __slots__ = ("claim", "complete", "fail", "bury", "snooze", "release", "progress")
+    __slots__ = ("claim", "complete", "fail", "bury", "snooze", "release", "progress", "completed_by_handler")
     CLAIM_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_FIELD_NUMBER: _ClassVar[int]
     FAIL_FIELD_NUMBER: _ClassVar[int]
@@ -179,6 +181,7 @@ class Result(_message.Message):
     SNOOZE_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    COMPLETED_BY_HANDLER_FIELD_NUMBER: _ClassVar[int]
     claim: Claim
     complete: Complete
     fail: Fail
@@ -186,7 +189,8 @@ class Result(_message.Message):
     snooze: Snooze
     release: Release
     progress: Progress
-    def __init__(self, claim: _Optional[_Union[Claim, _Mapping]] = ..., complete: _Optional[_Union[Complete, _Mapping]] = ..., fail: _Optional[_Union[Fail, _Mapping]] = ..., bury: _Optional[_Union[Bury, _Mapping]] = ..., snooze: _Optional[_Union[Snooze, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ...) -> None: ...
+    completed_by_handler: bool
+    def __init__(self, claim: _Optional[_Union[Claim, _Mapping]] = ..., complete: _Optional[_Union[Complete, _Mapping]] = ..., fail: _Optional[_Union[Fail, _Mapping]] = ..., bury: _Optional[_Union[Bury, _Mapping]] = ..., snooze: _Optional[_Union[Snooze, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., completed_by_handler: bool = ...) -> None: ...
 
 class Complete(_message.Message):
     __slots__ = ("result", "forget", "then")

@@ -84,7 +84,7 @@ class WorkerServiceServicer(object):
 
     def ReportResult(self, request, context):
         """Reports how attempts ended, or the progress of running jobs. Safe to repeat: a result that was already written is
-        answered with WRITTEN_LOST. An invalid result is answered with WRITTEN_REFUSED, and the others are written.
+        answered with WRITTEN_ALREADY. An invalid result is answered with WRITTEN_REFUSED, and the others are written.
         INVALID_ARGUMENT: the request has no or too many results, or its only result is invalid.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
