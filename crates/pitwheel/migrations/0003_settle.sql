@@ -51,7 +51,7 @@ end;
 
 -- complete: the claimed job is done, in the caller's own transaction. Returns whether it was written; false: the claim is lost,
 -- so roll back.
--- `followers` is a JSON array of at most 100 jobs that are enqueued with it; the fields of each are the parameters of
+-- `followers` is a JSON array of at most 100 jobs and 3 MiB that are enqueued with it; the fields of each are the parameters of
 -- pitwheel.enqueue. Without `keep_history` a job without a result leaves no row in the history.
 -- `holder` is the id of the worker that claimed the job; null: only the fence is compared, which another claim can have too after
 -- a failover that lost this one.
@@ -78,6 +78,10 @@ begin
     if json_array_length(complete.followers) > 100 then
         raise exception '% jobs follow from one, the limit is 100: enqueue one that enqueues the others',
             json_array_length(complete.followers) using errcode = '22023';
+    end if;
+    if octet_length(complete.followers::text) > 3145728 then
+        raise exception 'the followers have % bytes, the limit is 3145728: store large payloads elsewhere and enqueue references',
+            octet_length(complete.followers::text) using errcode = '22023';
     end if;
     if not pitwheel.finish(complete.job_id, complete.fence, complete.holder, state, null, complete.result) then
         return false;

@@ -190,13 +190,23 @@ async fn a_follower_that_cannot_be_enqueued_fails_the_attempt() -> Result<()> {
         if work.n == 0 {
             return Ok(Verdict::complete().then(NewJob::raw("no name", "{}")));
         }
-        (0..101).for_each(|n| context.then(&Next { n }));
+        if work.n == 1 {
+            (0..101).for_each(|n| context.then(&Next { n }));
+            return Ok(Verdict::complete());
+        }
+        let large = format!("\"{}\"", "x".repeat(250_000));
+        (0..13).for_each(|_| context.then(NewJob::raw("next", large.clone())));
         Ok(Verdict::complete())
     };
-    let jobs = (0..2).map(|n| NewJob::of(&Work { n }).max_attempts(1));
+    let jobs = (0..3).map(|n| NewJob::of(&Work { n }).max_attempts(1));
     let ids: Vec<i64> = db.pitwheel().enqueue_many(jobs).await?.iter().map(|job| job.id).collect();
     let running = start_worker(worker(db.pitwheel()).handle(handler));
-    for (id, problem) in ids.into_iter().zip(["kind `no name` is not a name", "101 jobs follow from one"]) {
+    let problems = [
+        "kind `no name` is not a name",
+        "101 jobs follow from one",
+        "the followers have 3250026 bytes, the limit is 3145728",
+    ];
+    for (id, problem) in ids.into_iter().zip(problems) {
         wait_until("the job is dead", async || Ok(db.state(id).await? == Some(State::Dead))).await?;
         let message = db.pitwheel().job(id).await?.errors[0]["message"].to_string();
         assert!(message.contains(problem), "{message}");

@@ -126,6 +126,11 @@ async fn wrong_arguments_are_refused_and_change_nothing() -> Result<()> {
                 (select json_agg(json_build_object('kind', 'a')) from generate_series(1, 101)))",
             "101 jobs follow from one",
         ),
+        (
+            "select pitwheel.complete($1, $2, followers => (select json_agg(json_build_object('kind', 'a',
+                'payload', repeat('x', 250000))) from generate_series(1, 13)))",
+            "the limit is 3145728",
+        ),
         ("select pitwheel.complete($1, $2, '[1e131071]')", "exponent"),
         ("select pitwheel.fail($1, $2, null)", "error is null"),
         ("select pitwheel.fail($1, $2, 'no', interval '-1 s')", "is negative"),

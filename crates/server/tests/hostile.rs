@@ -99,6 +99,8 @@ async fn invalid_results_are_refused_and_the_job_still_runs() -> Result<()> {
     let claim = Some(claim_of(&job));
     let outcome = |outcome| v1::Result { claim, outcome: Some(outcome), completed_by_handler: false };
     use v1::result::Outcome as Reply;
+    let payload = format!("\"{}\"", "x".repeat(250_000));
+    let large = v1::NewJob { kind: "work".into(), payload, ..v1::NewJob::default() };
     let bad = [
         v1::Result::default(),
         v1::Result { claim, ..v1::Result::default() },
@@ -110,9 +112,10 @@ async fn invalid_results_are_refused_and_the_job_still_runs() -> Result<()> {
             retry_after: Some(prost_types::Duration { seconds: i64::MAX, nanos: 0 }),
             ..v1::Fail::default()
         })),
+        outcome(Reply::Complete(v1::Complete { then: vec![large; 13], ..v1::Complete::default() })),
     ];
     for result in bad {
-        let shown = format!("{result:?}");
+        let shown = format!("{result:?}").chars().take(200).collect::<String>();
         let request = v1::ReportResultRequest { results: vec![result] };
         let refusal = stream.client.report_result(request).await.expect_err(&shown);
         assert_eq!(refusal.code(), Code::InvalidArgument, "{shown}: {refusal}");

@@ -384,3 +384,20 @@ async def progress_that_is_lost_to_the_completion_does_not_set_cancelled(
     assert not contexts[0].cancelled.is_set()
     done.set()
     assert (await server.result(1, "fail")).fail.error == NOT_COMMITTED
+
+
+async def followers_that_are_too_large_are_refused_before_anything_is_sent(
+    server: FakeServer, work: RunWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pitwheel.followers.FOLLOWERS_BYTES_MAX", 1000)
+    connection = FakeConnection()
+
+    async def greet(payload: Any, context: Context) -> None:
+        context.then(NewJob(kind="next", payload="x" * 1000))
+        with pytest.raises(ValueError, match="the limit is 1000: store large payloads"):
+            pitwheel.complete(connection, context)
+
+    await work(greet)
+    (await server.stream()).assign(assignment())
+    await server.result(1)
+    assert connection.sent == []

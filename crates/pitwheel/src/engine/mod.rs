@@ -42,6 +42,7 @@ pub use crate::job::claim::{Claimed, QueueSlots};
 pub use crate::job::ending::{
     Attempt, Cause, Completion, Ending, Failure, Outcome, Settlement, decide, error_entry,
 };
+pub use crate::job::followers::check_followers;
 pub use crate::job::limits;
 pub use crate::job::new_job::check_name;
 pub use crate::postgres::{Ctid, MIGRATION_LOCK, MIGRATIONS, Pool, Session, Sql};

@@ -9,7 +9,7 @@ use crate::job::backoff::backoff;
 use crate::job::claim::Claim;
 use crate::job::limits::ERROR_CHARS_MAX;
 use crate::job::new_job::{History, NewJob, to_json};
-use crate::job::payload::{self, PayloadError};
+use crate::job::payload;
 use crate::postgres::Ctid;
 
 /// After this many crashes a job is a suspect and runs alone. Not after the first: machines fail more often than jobs kill
@@ -81,7 +81,7 @@ impl Verdict {
 
 impl Completion {
     /// Enqueues a follower: a job that exists if and only if this completion is written. If the claim was lost, it does not
-    /// exist. At most 100 per job.
+    /// exist. At most 100 per job, with 3 MiB of payloads, metadata and keys.
     #[must_use = "a completion does nothing until the handler returns it"]
     pub fn then(mut self, job: impl Into<NewJob>) -> Completion {
         self.then.push(job.into());
@@ -203,11 +203,9 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// The bytes of JSON that are written with it: its result, and the payloads and metadata of its followers.
-    pub fn json_bytes(&self) -> usize {
-        let length = |json: &Result<String, PayloadError>| json.as_ref().map_or(0, String::len);
-        let followers =
-            self.then().iter().map(|job| length(&job.payload) + job.metadata.as_ref().map_or(0, length));
+    /// The bytes that are written with it: its result, and the payloads, metadata and keys of its followers.
+    pub fn bytes(&self) -> usize {
+        let followers = self.then().iter().map(NewJob::bytes);
         let result = match self {
             Ending::Done { result: Some(result), .. } => result.len(),
             _ => 0,

@@ -10,6 +10,9 @@ pub const ENQUEUE_MAX: usize = 500;
 pub const SETTLE_MAX: usize = 1000;
 /// Followers per job. More jobs belong into an enqueue of their own.
 pub const FOLLOWERS_MAX: usize = 100;
+/// Bytes of the payloads, metadata and keys of the followers of one job. They are written by one statement, and a remote worker
+/// sends them in one message of at most 4 MiB, beside the result.
+pub const FOLLOWERS_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// A delay or a timeout that is longer is a mistake in its unit, and would overflow in later arithmetic.
 pub const SPAN_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 /// An error message is cut after this many characters: it is read by people, and 50 of them are kept with the job.

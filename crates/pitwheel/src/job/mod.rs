@@ -3,6 +3,7 @@
 pub(crate) mod backoff;
 pub(crate) mod claim;
 pub(crate) mod ending;
+pub(crate) mod followers;
 pub mod limits;
 pub(crate) mod new_job;
 pub(crate) mod pace;

@@ -197,6 +197,16 @@ impl NewJob {
     }
 }
 
+impl NewJob {
+    /// The bytes of its payload, metadata and key.
+    pub(crate) fn bytes(&self) -> usize {
+        let json = |json: &Result<String, PayloadError>| json.as_ref().map_or(0, String::len);
+        json(&self.payload)
+            + self.metadata.as_ref().map_or(0, json)
+            + self.key.as_ref().map_or(0, String::len)
+    }
+}
+
 impl<J: Job> From<&J> for NewJob {
     fn from(job: &J) -> NewJob {
         NewJob::of(job)

@@ -12,7 +12,8 @@ use crate::job::claim::{Claim, Claimed};
 use crate::job::ending::Completion;
 #[cfg(any(feature = "sqlx", feature = "tokio-postgres"))]
 use crate::job::ending::Ending;
-use crate::job::limits::{FOLLOWERS_MAX, NOTE_CHARS_MAX};
+use crate::job::followers::check_followers;
+use crate::job::limits::NOTE_CHARS_MAX;
 use crate::job::new_job::{History, NewJob};
 use crate::job::trace::TraceContext;
 use crate::worker::backend::Backend;
@@ -99,7 +100,8 @@ impl Context {
     }
 
     /// Enqueues a follower with the completion of this job: it exists if and only if that is written. If the attempt fails,
-    /// is snoozed, or has lost its claim, the follower does not exist. At most 100 per job.
+    /// is snoozed, or has lost its claim, the follower does not exist. At most 100 per job, with 3 MiB of
+    /// payloads, metadata and keys.
     pub fn then(&self, job: impl Into<NewJob>) {
         self.followers().push(job.into());
     }
@@ -128,13 +130,7 @@ impl Context {
         let named = self.followers().clone();
         let then: Vec<NewJob> =
             named.into_iter().chain(completion.then).map(|job| self.traced(job)).collect();
-        if then.len() > FOLLOWERS_MAX {
-            return Err(Error::Invalid(format!(
-                "{} jobs follow from one, the limit is {FOLLOWERS_MAX}: enqueue one that enqueues the others",
-                then.len()
-            )));
-        }
-        then.iter().try_for_each(NewJob::check)?;
+        check_followers(&then)?;
         Ok(Completion { then, ..completion })
     }
 

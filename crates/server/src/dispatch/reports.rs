@@ -103,7 +103,7 @@ impl Reports {
 }
 
 fn weight(settlement: &Settlement) -> usize {
-    1 + settlement.ending.json_bytes() / BYTES_PER_ENDING
+    1 + settlement.ending.bytes() / BYTES_PER_ENDING
 }
 
 struct Writer {

@@ -1,7 +1,9 @@
 //! Results that workers report, and what is written for each.
 
 use pitwheel::engine::limits::NOTE_CHARS_MAX;
-use pitwheel::engine::{Attempt, AttemptInfo, Cause, Ctid, Ending, Failure, Outcome, decide};
+use pitwheel::engine::{
+    Attempt, AttemptInfo, Cause, Ctid, Ending, Failure, Outcome, check_followers, decide,
+};
 use pitwheel::{Claim, Completion, Error, History, NewJob, Verdict};
 use pitwheel_proto::v1;
 use pitwheel_proto::v1::result::Outcome as Message;
@@ -71,7 +73,7 @@ pub(crate) fn reported(result: v1::Result) -> Result<(Claim, Source, Reported), 
 fn followers(then: Vec<v1::NewJob>) -> Result<Vec<NewJob>, Error> {
     limits::followers(then.len())?;
     let followers = then.into_iter().map(new_job).collect::<Result<Vec<NewJob>, Error>>()?;
-    followers.iter().try_for_each(NewJob::check)?;
+    check_followers(&followers)?;
     Ok(followers)
 }
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from .connection import fetch_value, fetch_value_async, find_library
 from .context import Context
-from .followers import followers_to_json
+from .followers import check_followers, followers_to_json
 from .json_text import to_json
 from .result import result_to_json
 from .span import Span, to_timedelta, with_zone
@@ -113,6 +113,7 @@ async def complete_async(connection: Any, context: Context, result: Any = None) 
 
 def _completion(context: Context, result: Any) -> dict[str, Any]:
     """The values of the statement. When this returns, the context is marked: the statement may be written from now on."""
+    check_followers(context._followers)
     values = {
         "job_id": context.id,
         "fence": context.fence,
