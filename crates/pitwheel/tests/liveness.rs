@@ -1,11 +1,13 @@
 //! Work goes on beside whatever stands still: dead workers, locked rows, suspects, failed claims.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Result;
 use pitwheel::engine::{self, Cursor, Registration};
 use pitwheel::{Context, NewJob, Pitwheel, Worker};
 use pitwheel_testkit::{TestDb, Work, start_worker, wait_until, work, worker};
+use tokio::sync::Notify;
 
 #[tokio::test]
 async fn a_gap_moves_leases_on_by_its_length_and_no_more() -> Result<()> {
@@ -80,6 +82,33 @@ async fn many_suspects_do_not_keep_other_jobs_from_running() -> Result<()> {
     let suspects_left = db.count("select count(*) from pitwheel.job where crashes = 2").await?;
     assert!(suspects_left > 0, "the others did not wait for all suspects");
     running.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn jobs_claimed_ahead_of_a_slow_one_are_given_to_a_worker_that_is_free() -> Result<()> {
+    let db = TestDb::new().await?;
+    let slow = Arc::new(Notify::new());
+    let end = slow.clone();
+    let handler = move |job: Work, _: Context| {
+        let end = end.clone();
+        async move {
+            if job.n == 100 {
+                end.notified().await;
+            }
+            Ok::<_, String>(())
+        }
+    };
+    let one_slot = || Worker::new(db.pitwheel()).queue("default", 1).handle(handler.clone());
+    db.pitwheel().enqueue_many((0..200).map(work)).await?;
+    let busy = start_worker(one_slot());
+    let done = async || db.count("select count(*) from pitwheel.job_history").await;
+    wait_until("the slow one has started", async || Ok(done().await? >= 100)).await?;
+    let free = start_worker(one_slot());
+    wait_until("the others are done", async || Ok(done().await? == 199)).await?;
+    slow.notify_one();
+    busy.stop().await?;
+    free.stop().await?;
     Ok(())
 }
 

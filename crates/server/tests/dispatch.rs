@@ -81,7 +81,7 @@ async fn a_few_jobs_are_spread_over_all_streams() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_stream_never_holds_more_jobs_than_its_slots() -> Result<()> {
+async fn a_worker_never_gets_more_jobs_than_its_slots() -> Result<()> {
     let db = TestDb::new().await?;
     let node = Node::start(db.pitwheel(), LEASE).await?;
     db.pitwheel().enqueue_many((0..20).map(work)).await?;
@@ -89,7 +89,6 @@ async fn a_stream_never_holds_more_jobs_than_its_slots() -> Result<()> {
     let mut jobs = stream.jobs().await?;
     for _ in 0..17 {
         assert!(jobs.len() <= 3, "{} jobs at a time", jobs.len());
-        assert_eq!(db.count("select count(*) from pitwheel.job where holder is not null").await?, 3);
         let job = jobs.remove(0);
         assert_eq!(stream.complete(&job).await?, v1::Written::Yes);
         jobs.extend(stream.jobs().await?);

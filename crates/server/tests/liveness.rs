@@ -9,7 +9,7 @@ use anyhow::Result;
 use pitwheel::{Context, State, Verdict, Worker, WorkerCommand};
 use pitwheel_proto::v1;
 use pitwheel_testkit::{TestDb, Work, start_worker, wait_until, work};
-use tokio::sync::Barrier;
+use tokio::sync::{Barrier, Notify};
 
 use crate::support::{Node, WorkerStream, result, stream_request};
 
@@ -265,5 +265,32 @@ async fn a_suspect_runs_alone_in_its_process_on_all_streams() -> Result<()> {
     assert_eq!(db.state(next).await?, Some(State::Waiting), "the suspect runs alone");
     assert_eq!(stream.complete(&alone).await?, v1::Written::Yes);
     assert_eq!(other.jobs().await?[0].job_id, next, "the other stream goes on");
+    node.stop().await
+}
+
+#[tokio::test]
+async fn jobs_claimed_ahead_of_a_slow_one_are_given_to_a_stream_that_is_free() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let slow = Arc::new(Notify::new());
+    let end = slow.clone();
+    let handler = move |job: Work, _: Context| {
+        let end = end.clone();
+        async move {
+            if job.n == 100 {
+                end.notified().await;
+            }
+            Ok::<_, String>(())
+        }
+    };
+    let one_slot = || Worker::remote(&node.url()).queue("default", 1).handle(handler.clone());
+    db.pitwheel().enqueue_many((0..200).map(work)).await?;
+    let busy = start_worker(one_slot());
+    let done = async || db.count("select count(*) from pitwheel.job_history").await;
+    wait_until("the slow one has started", async || Ok(done().await? >= 100)).await?;
+    let free = start_worker(one_slot());
+    wait_until("the others are done", async || Ok(done().await? == 199)).await?;
+    slow.notify_one();
+    assert_eq!(busy.stop().await?.lost + free.stop().await?.lost, 0);
     node.stop().await
 }

@@ -45,4 +45,5 @@ pub use crate::job::ending::{
 pub use crate::job::followers::check_followers;
 pub use crate::job::limits;
 pub use crate::job::new_job::check_name;
+pub use crate::job::pace::{AHEAD_MAX, Pace};
 pub use crate::postgres::{Ctid, MIGRATION_LOCK, MIGRATIONS, Pool, Session, Sql};

@@ -210,6 +210,12 @@ impl Core {
         self.release(left);
     }
 
+    /// Releases jobs that were claimed ahead and still wait, because those before them take longer than expected.
+    pub(super) fn release_late(&self) {
+        let late = self.slots().take_late();
+        self.release(late);
+    }
+
     fn release(&self, claims: Vec<Claim>) {
         self.settle(claims.into_iter().map(Settlement::release));
     }

@@ -36,10 +36,11 @@ pub(super) async fn run(core: &Core, ended: &CancellationToken) {
     }
 }
 
-/// Writes progress, about once a second, and deletes the empty holds that no settle deleted. Apart from the renewals, which must
-/// not wait for it.
+/// Writes progress, about once a second, deletes the empty holds that no settle deleted, and releases jobs that were claimed too
+/// far ahead. Apart from the renewals, which must not wait for it.
 pub(super) async fn report_progress(core: &Core, ended: &CancellationToken) {
     while !ended.is_cancelled() {
+        core.release_late();
         if let Err(error) = write_progress(core).await {
             tracing::warn!(%error, worker = core.name(), "cannot write progress");
         }

@@ -1,7 +1,7 @@
 //! The slots of a worker: which are free, what runs in the others, and what waits to start in them.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use tokio::task::AbortHandle;
@@ -9,7 +9,7 @@ use tokio::task::AbortHandle;
 use crate::engine::claimer::Reserved;
 use crate::job::claim::{Claim, Claimed, QueueSlots};
 use crate::job::limits::CLAIM_MAX;
-use crate::job::pace::Pace;
+use crate::job::pace::{AHEAD_MAX, Pace};
 use crate::worker::context::Context;
 
 /// No more is claimed while this many endings are not written: a slot is free when its handler has ended, so endings could pile up
@@ -40,19 +40,15 @@ struct Queue {
     free: usize,
     /// Slots and places ahead that claims in progress may fill.
     reserved: usize,
-    /// Claimed jobs that start when a slot becomes free. Empty while one is.
-    ahead: VecDeque<Claimed>,
+    /// Claimed jobs that start when a slot becomes free, and since when each waits. Empty while a slot is free.
+    ahead: VecDeque<(Instant, Claimed)>,
     pace: Pace,
 }
 
 impl Queue {
-    /// How many jobs to claim: one for each free slot, and those that will start soon. Jobs ahead are claimed in large batches,
-    /// when half of them have started.
+    /// How many jobs to claim.
     fn wanted(&self) -> usize {
-        let ahead_max = self.pace.jobs_ahead(self.slots, CLAIM_MAX);
-        let expected = self.ahead.len() + self.reserved;
-        let wanted = (self.free + ahead_max).saturating_sub(expected);
-        if expected >= self.free && wanted < ahead_max.div_ceil(2) { 0 } else { wanted }
+        self.pace.wanted(self.slots, self.free, self.ahead.len() + self.reserved)
     }
 }
 
@@ -140,11 +136,11 @@ impl Slots {
     pub(super) fn accept(&mut self, mut jobs: Vec<Claimed>) -> Vec<Claimed> {
         // A statement returns the rows that it updated in no particular order.
         jobs.sort_unstable_by_key(|job| (Reverse(job.priority), job.run_at, job.claim.id));
-        let mut start = Vec::with_capacity(jobs.len());
+        let (mut start, now) = (Vec::with_capacity(jobs.len()), Instant::now());
         for job in jobs {
             *self.holds.entry(job.hold).or_default() += 1;
             match self.queue(&job.queue) {
-                Some(queue) if queue.free == 0 => queue.ahead.push_back(job),
+                Some(queue) if queue.free == 0 => queue.ahead.push_back((now, job)),
                 Some(queue) => {
                     queue.free -= 1;
                     start.push(job);
@@ -162,7 +158,7 @@ impl Slots {
         let mut next = None;
         if let Some(queue) = self.queue(context.queue()) {
             queue.pace.record(started.elapsed());
-            next = queue.ahead.pop_front();
+            next = queue.ahead.pop_front().map(|(_, job)| job);
             if next.is_none() {
                 queue.free += 1;
             }
@@ -197,11 +193,24 @@ impl Slots {
         claims
     }
 
+    /// Takes the jobs back that have not started although they should have long ago. The caller releases them. Nothing is claimed
+    /// ahead for their queue until an attempt has ended and shows how long attempts take now.
+    pub(super) fn take_late(&mut self) -> Vec<Claim> {
+        let mut late = HashSet::new();
+        for queue in &mut self.queues {
+            if queue.ahead.front().is_some_and(|(since, _)| since.elapsed() > AHEAD_MAX) {
+                queue.pace = Pace::default();
+                late.extend(queue.ahead.iter().map(|(_, job)| job.claim));
+            }
+        }
+        self.take_ahead(|claim| late.contains(&claim))
+    }
+
     /// Takes the jobs back that have not started and that `which` selects. The caller releases them.
     pub(super) fn take_ahead(&mut self, which: impl Fn(Claim) -> bool) -> Vec<Claim> {
         let mut claims = Vec::new();
         for queue in &mut self.queues {
-            queue.ahead.retain(|job| {
+            queue.ahead.retain(|(_, job)| {
                 let take = which(job.claim);
                 if take {
                     claims.push(job.claim);

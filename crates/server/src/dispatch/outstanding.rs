@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use pitwheel::engine::{Claimed, Ctid, Ending, SettleResult, Settlement};
 use pitwheel::{Claim, History, TraceContext, metrics};
@@ -14,22 +14,35 @@ use crate::observe::traces;
 pub(crate) struct Outstanding {
     /// By job and fence: a job that was settled through another node may be sent again before this node knows. Not by holder,
     /// because a worker need not name itself in its report.
-    jobs: HashMap<(i64, i64), SentJob>,
+    jobs: HashMap<(i64, i64), ClaimedJob>,
     /// By hold id.
     holds: HashMap<i64, HoldCount>,
     /// Holds of which every job has ended: the next write deletes them.
     emptied: Vec<i64>,
 }
 
-/// A job that a worker of this node has.
-pub(crate) struct SentJob {
+/// How far a job is that was claimed for a worker of this node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// It waits for a free slot.
+    Ahead,
+    /// It was sent to the worker.
+    Running,
+    /// The worker has reported its ending, which is not written yet.
+    Reported,
+}
+
+/// A job that was claimed for a worker of this node.
+pub(crate) struct ClaimedJob {
     pub(crate) worker: i64,
     /// Where its row was when it was claimed.
     pub(crate) ctid: Ctid,
     hold: i64,
     queue: Arc<str>,
     kind: Arc<str>,
-    sent_at: Instant,
+    stage: Stage,
+    /// When it came to that stage.
+    since: Instant,
     trace: Option<TraceContext>,
 }
 
@@ -39,29 +52,48 @@ struct HoldCount {
 }
 
 impl Outstanding {
-    pub(crate) fn add(&mut self, job: &Claimed, sent_at: Instant) {
-        let sent = SentJob {
+    pub(crate) fn add(&mut self, job: &Claimed, now: Instant) {
+        let claimed = ClaimedJob {
             worker: job.claim.holder,
             ctid: job.ctid,
             hold: job.hold,
             queue: job.queue.clone(),
             kind: job.kind.clone(),
-            sent_at,
+            stage: Stage::Ahead,
+            since: now,
             trace: TraceContext::of(job.metadata.as_deref()),
         };
         self.holds.entry(job.hold).or_insert(HoldCount { worker: job.claim.holder, jobs: 0 }).jobs += 1;
-        self.jobs.insert((job.claim.id, job.claim.fence), sent);
+        self.jobs.insert((job.claim.id, job.claim.fence), claimed);
     }
 
-    pub(crate) fn get(&self, claim: Claim) -> Option<&SentJob> {
-        let sent = self.jobs.get(&(claim.id, claim.fence))?;
-        [0, sent.worker].contains(&claim.holder).then_some(sent)
+    pub(crate) fn get(&self, claim: Claim) -> Option<&ClaimedJob> {
+        let job = self.jobs.get(&(claim.id, claim.fence))?;
+        [0, job.worker].contains(&claim.holder).then_some(job)
     }
 
-    /// The claim has ended. Returns the worker that had it, if it was sent from here.
-    pub(crate) fn remove(&mut self, claim: Claim) -> Option<i64> {
+    /// The job is sent to its worker now. False: the claim has ended meanwhile.
+    pub(crate) fn start(&mut self, claim: Claim, now: Instant) -> bool {
+        let job = self.jobs.get_mut(&(claim.id, claim.fence)).filter(|job| job.worker == claim.holder);
+        job.is_some_and(|job| {
+            (job.stage, job.since) = (Stage::Running, now);
+            true
+        })
+    }
+
+    /// The worker has reported the ending of this claim. Returns the worker and how long it had the job, unless it has reported it
+    /// before.
+    pub(crate) fn report(&mut self, claim: Claim) -> Option<(i64, Duration)> {
+        self.get(claim).filter(|job| job.stage == Stage::Running)?;
+        let job = self.jobs.get_mut(&(claim.id, claim.fence))?;
+        job.stage = Stage::Reported;
+        Some((job.worker, job.since.elapsed()))
+    }
+
+    /// The claim has ended. Returns the worker that had it and how far it was, if it was claimed here.
+    pub(crate) fn remove(&mut self, claim: Claim) -> Option<(i64, Stage)> {
         self.get(claim)?;
-        let SentJob { worker, hold, .. } = self.jobs.remove(&(claim.id, claim.fence))?;
+        let ClaimedJob { worker, hold, stage, .. } = self.jobs.remove(&(claim.id, claim.fence))?;
         if let Some(count) = self.holds.get_mut(&hold) {
             count.jobs -= 1;
             if count.jobs == 0 {
@@ -69,7 +101,7 @@ impl Outstanding {
                 self.emptied.push(hold);
             }
         }
-        Some(worker)
+        Some((worker, stage))
     }
 
     /// The worker's stream is closed. What it holds stays its own, in the database.
@@ -116,7 +148,7 @@ impl Outstanding {
 
     fn record_ended(&self, claim: Claim, ending: &Ending) {
         let Some(job) = self.get(claim) else { return };
-        let took = job.sent_at.elapsed();
+        let took = job.since.elapsed();
         metrics::ended(&job.queue, &job.kind, ending, took);
         if let Some(trace) = &job.trace {
             let ids = (claim.id, &*job.queue, &*job.kind);

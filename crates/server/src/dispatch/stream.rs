@@ -1,21 +1,27 @@
 //! One open stream of a worker, and what is sent through it.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::task::Waker;
+use std::time::{Duration, Instant};
 
 use pitwheel::Claim;
-use pitwheel::engine::Claimed;
+use pitwheel::engine::limits::CLAIM_MAX;
+use pitwheel::engine::{Claimed, Pace};
 use tokio::sync::mpsc;
 
 use crate::dispatch::comparison::Comparison;
 use crate::dispatch::group::Group;
+use crate::dispatch::outstanding::Stage;
 use crate::dispatch::suspects::Process;
 
 /// Cancel messages that wait in a stream. Heartbeats carry cancel requests too, so more need not be queued.
 const CANCELS_MAX: usize = 16;
 
 /// Bytes of jobs in one message, unless one job has more. Clients accept 4 MiB if they are not configured otherwise.
-const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+pub(crate) const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+/// No more is claimed for a stream while this many of its endings are not written: a slot is free when its ending is reported, so
+/// endings could pile up behind a slow database.
+const UNSETTLED_MAX: usize = 2000;
 /// Bytes of jobs that wait to be read by a worker before it gets no more. A worker that reads has far fewer.
 const QUEUE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// What waits at most, when the jobs of a claim are larger than those before.
@@ -34,23 +40,14 @@ pub(crate) enum StreamMessage {
     Cancels(Vec<Claim>),
 }
 
-/// The channel of a stream. It has room for a message for every slot, because a message carries at least one job, and for
-/// [`CANCELS_MAX`] cancel messages.
+/// The channel of a stream. It has room for a message for every slot and for every job claimed ahead, because a message carries at
+/// least one job, and for [`CANCELS_MAX`] cancel messages.
 pub(crate) fn stream_channel(slots: usize) -> (mpsc::Sender<StreamMessage>, mpsc::Receiver<StreamMessage>) {
-    mpsc::channel(slots + CANCELS_MAX)
+    mpsc::channel(slots + CLAIM_MAX + CANCELS_MAX)
 }
 
-impl StreamMessage {
-    /// The bytes of its jobs.
-    pub(crate) fn job_bytes(&self) -> usize {
-        match self {
-            StreamMessage::Jobs(jobs) => jobs.iter().map(job_bytes).sum(),
-            StreamMessage::Cancels(_) => 0,
-        }
-    }
-}
-
-fn job_bytes(job: &Claimed) -> usize {
+/// The bytes of a job in a message, about.
+pub(crate) fn job_bytes(job: &Claimed) -> usize {
     let optional = |text: &Option<String>| text.as_ref().map_or(0, String::len);
     JOB_BYTES_MIN + job.payload.len() + optional(&job.metadata) + optional(&job.key)
 }
@@ -79,10 +76,17 @@ pub(crate) struct Stream {
     pub(crate) token: Option<i64>,
     pub(crate) process: Process,
     pub(crate) slots: usize,
-    /// Slots with a job, or reserved for a claim under way.
+    /// Jobs that are claimed for it and not settled, and those that a claim under way may bring.
     pub(crate) taken: usize,
-    /// Slots that are reserved for a claim under way.
+    /// Those of a claim under way.
     reserved: usize,
+    /// Jobs that its worker has and has not reported.
+    pub(crate) running: usize,
+    /// Jobs that its worker has reported and that are not settled.
+    unsettled: usize,
+    pace: Pace,
+    /// Wakes the sender of the stream when a slot is free for a job that was claimed ahead.
+    sender: Option<Waker>,
     /// Bytes of jobs that wait to be read by the worker.
     queued_bytes: usize,
     /// The size of its recent jobs, about.
@@ -113,6 +117,10 @@ impl Stream {
             slots,
             taken: 0,
             reserved: 0,
+            running: 0,
+            unsettled: 0,
+            pace: Pace::default(),
+            sender: None,
             queued_bytes: 0,
             mean_bytes: JOB_BYTES_FIRST,
             messages,
@@ -122,28 +130,75 @@ impl Stream {
         }
     }
 
-    /// Free slots that jobs can be claimed for.
-    pub(crate) fn free_slots(&self) -> usize {
-        if self.quiet {
+    /// How many jobs to claim for it.
+    pub(crate) fn wanted(&self) -> usize {
+        if self.quiet || self.unsettled >= UNSETTLED_MAX {
             return 0;
         }
+        let expected = self.taken.saturating_sub(self.running + self.unsettled);
         let fitting = QUEUE_BYTES_MAX.saturating_sub(self.queued_bytes) / self.mean_bytes;
-        self.slots.saturating_sub(self.taken).min(fitting.saturating_sub(self.reserved))
+        self.pace.wanted(self.slots, self.free_slots(), expected).min(fitting.saturating_sub(self.reserved))
     }
 
-    /// Reserves a slot for a claim.
+    fn free_slots(&self) -> usize {
+        self.slots.saturating_sub(self.running)
+    }
+
+    /// How many jobs can be sent to the worker now; if none, `sender` is woken when there is a free slot.
+    pub(crate) fn poll_free_slots(&mut self, sender: &Waker) -> usize {
+        let free = self.free_slots();
+        self.sender = (free == 0).then(|| sender.clone());
+        free
+    }
+
+    /// Jobs claimed ahead wait for too long. Nothing is claimed ahead until an attempt shows how long attempts take now.
+    pub(crate) fn forget_pace(&mut self) {
+        self.pace = Pace::default();
+    }
+
+    /// The worker has reported a job, so its slot is free.
+    pub(crate) fn reported(&mut self, took: Duration) {
+        self.pace.record(took);
+        self.unsettled += 1;
+        self.slot_freed();
+    }
+
+    /// A job has ended.
+    pub(crate) fn ended(&mut self, stage: Stage) {
+        self.taken = self.taken.saturating_sub(1);
+        self.comparison.freed();
+        match stage {
+            Stage::Ahead => {}
+            Stage::Running => self.slot_freed(),
+            Stage::Reported => self.unsettled -= 1,
+        }
+        self.group.freed.notify_one();
+    }
+
+    fn slot_freed(&mut self) {
+        self.running -= 1;
+        self.wake_sender();
+    }
+
+    pub(crate) fn wake_sender(&mut self) {
+        if let Some(sender) = self.sender.take() {
+            sender.wake();
+        }
+    }
+
+    /// Reserves room for one job of a claim.
     pub(crate) fn reserve(&mut self) {
         self.taken += 1;
         self.reserved += 1;
     }
 
-    /// Frees slots that a claim did not fill.
+    /// Frees the room that a claim did not fill.
     pub(crate) fn unreserve(&mut self, slots: usize) {
         self.taken = self.taken.saturating_sub(slots);
         self.reserved = self.reserved.saturating_sub(slots);
     }
 
-    /// Sends jobs that were claimed for reserved slots, in messages of limited size.
+    /// Hands on the jobs that a claim brought, in messages of limited size.
     pub(crate) fn send(&mut self, jobs: Vec<Claimed>) -> Sent {
         self.reserved = self.reserved.saturating_sub(jobs.len());
         let mut sent = Sent { unsent: Vec::new(), is_broken: false };

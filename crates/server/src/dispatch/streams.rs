@@ -1,7 +1,8 @@
 //! The streams that are open on this node, and the free slots of each.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use pitwheel::Claim;
@@ -12,7 +13,7 @@ use tokio::sync::mpsc;
 use crate::dispatch::group::Group;
 use crate::dispatch::outstanding::Outstanding;
 use crate::dispatch::source::Source;
-use crate::dispatch::stream::{Stream, StreamMessage, StreamOptions};
+use crate::dispatch::stream::{MESSAGE_BYTES_MAX, Stream, StreamMessage, StreamOptions, job_bytes};
 use crate::dispatch::suspects::{Process, Suspects};
 
 /// A claim is spread over this many streams at least, or over all of a group. Few, so that a message carries many jobs;
@@ -137,45 +138,46 @@ impl Streams {
         self.groups.iter().for_each(|group| group.freed.notify_one());
     }
 
-    /// Reserves free slots of a group's streams for one claim, one slot of each stream in turn, so that few jobs are
-    /// spread over several streams.
+    /// Reserves room in a group's streams for one claim, for one job of each stream in turn, so that few jobs are spread over
+    /// several streams.
     pub(crate) fn reserve(&mut self, group: &Arc<Group>, only: Option<&BTreeSet<String>>) -> Reserved {
         let (turn, now) = (group.next_turn(), Instant::now());
         let Streams { open, suspects, .. } = self;
-        let mut free: Vec<(i64, &mut Stream)> = open
+        let mut wanting: Vec<(i64, usize, &mut Stream)> = open
             .iter_mut()
-            .filter(|(_, stream)| stream.is_of(group) && stream.free_slots() > 0)
-            .filter(|(_, stream)| suspects.leave_room(&stream.process, now))
-            .map(|(worker, stream)| (*worker, stream))
+            .filter(|(_, stream)| stream.is_of(group) && suspects.leave_room(&stream.process, now))
+            .map(|(worker, stream)| (*worker, stream.wanted(), stream))
+            .filter(|(_, wanted, _)| *wanted > 0)
             .collect();
-        if free.is_empty() {
+        if wanting.is_empty() {
             return Reserved::default();
         }
         // In a fixed order that starts at another stream each time, so that every stream is first equally often.
-        free.sort_unstable_by_key(|(worker, _)| *worker);
-        let first = turn.wrapping_mul(STREAMS_PER_CLAIM_MIN) % free.len();
-        free.rotate_left(first);
-        let mut slots = 0;
-        let enough = free.iter().position(|(_, stream)| {
-            slots += stream.free_slots();
-            slots >= CLAIM_MAX
+        wanting.sort_unstable_by_key(|(worker, ..)| *worker);
+        let first = turn.wrapping_mul(STREAMS_PER_CLAIM_MIN) % wanting.len();
+        wanting.rotate_left(first);
+        let mut jobs = 0;
+        let enough = wanting.iter().position(|(_, wanted, _)| {
+            jobs += wanted;
+            jobs >= CLAIM_MAX
         });
-        free.truncate(enough.map_or(free.len(), |at| (at + 1).max(STREAMS_PER_CLAIM_MIN)));
+        wanting.truncate(enough.map_or(wanting.len(), |at| (at + 1).max(STREAMS_PER_CLAIM_MIN)));
         let mut slots_by_worker = Vec::new();
-        while slots_by_worker.len() < CLAIM_MAX && !free.is_empty() {
-            free.retain_mut(|(worker, stream)| {
+        while slots_by_worker.len() < CLAIM_MAX && !wanting.is_empty() {
+            wanting.retain_mut(|(worker, wanted, stream)| {
                 if slots_by_worker.len() < CLAIM_MAX {
                     stream.reserve();
+                    *wanted -= 1;
                     slots_by_worker.push(*worker);
                 }
-                stream.free_slots() > 0
+                *wanted > 0
             });
         }
         let total = slots_by_worker.len();
         Reserved { slots_by_queue: group.slots_by_queue(turn, total, only), slots_by_worker, total }
     }
 
-    /// Frees the reserved slots that a claim did not fill.
+    /// Frees the reserved room that a claim did not fill.
     pub(crate) fn unreserve(&mut self, slots_by_worker: &[i64], claimed: &[Claimed]) {
         let mut unfilled: HashMap<i64, usize> = HashMap::new();
         slots_by_worker.iter().for_each(|worker| *unfilled.entry(*worker).or_default() += 1);
@@ -191,17 +193,17 @@ impl Streams {
         }
     }
 
-    /// Sends claimed jobs to their workers. Returns the claims that could not be sent, because their stream is closed or has
-    /// too many bytes to read: they must be released.
+    /// Passes claimed jobs to the streams of their workers. Returns the claims that could not be passed, because their stream is
+    /// closed or has too many bytes to read: they must be released.
     #[must_use = "claims that were not sent must be released"]
     pub(crate) fn send(&mut self, jobs: Vec<Claimed>) -> Vec<Claim> {
-        let (mut unsent, sent_at) = (Vec::new(), Instant::now());
+        let (mut unsent, now) = (Vec::new(), Instant::now());
         let mut batches: HashMap<i64, Vec<Claimed>> = HashMap::new();
         for job in jobs {
             if self.open.contains_key(&job.claim.holder) {
                 // A claim that a failover lost: another one has its fence now.
                 self.ended(std::iter::once(Claim { holder: 0, ..job.claim }));
-                self.outstanding.add(&job, sent_at);
+                self.outstanding.add(&job, now);
                 batches.entry(job.claim.holder).or_default().push(job);
             } else {
                 unsent.push(job.claim);
@@ -219,10 +221,49 @@ impl Streams {
         unsent
     }
 
-    /// The worker has read a message with jobs of this size.
-    pub(crate) fn was_read(&mut self, worker: i64, bytes: usize) {
+    /// Takes the jobs to send to a worker now: as many as have a free slot, and as fit into one message. Claims that have ended
+    /// meanwhile are dropped. If none can be sent, `sender` is woken when one can. `None`: the worker gets no more jobs.
+    pub(crate) fn start(
+        &mut self,
+        worker: i64,
+        ahead: &mut VecDeque<Claimed>,
+        sender: &Waker,
+    ) -> Option<Vec<Claimed>> {
+        let stream = self.open.get_mut(&worker).filter(|stream| !stream.quiet)?;
+        let (free, now) = (stream.poll_free_slots(sender), Instant::now());
+        let (mut jobs, mut bytes) = (Vec::new(), 0);
+        while jobs.len() < free
+            && let Some(job) = ahead.front()
+            && (jobs.is_empty() || bytes + job_bytes(job) <= MESSAGE_BYTES_MAX)
+            && let Some(job) = ahead.pop_front()
+        {
+            stream.was_read(job_bytes(&job));
+            if self.outstanding.start(job.claim, now) {
+                bytes += job_bytes(&job);
+                jobs.push(job);
+            }
+        }
+        stream.running += jobs.len();
+        Some(jobs)
+    }
+
+    /// Jobs that were claimed ahead for this worker wait for too long and will be released.
+    pub(crate) fn forget_pace(&mut self, worker: i64) {
         if let Some(stream) = self.open.get_mut(&worker) {
-            stream.was_read(bytes);
+            stream.forget_pace();
+        }
+    }
+
+    /// Workers have reported these claims: their slots are free for the next jobs, before the endings are written.
+    pub(crate) fn reported(&mut self, claims: impl Iterator<Item = Claim>) {
+        for claim in claims {
+            let Some((worker, took)) = self.outstanding.report(claim) else { continue };
+            if let Some(stream) = self.open.get_mut(&worker) {
+                stream.reported(took);
+                if stream.wanted() > 0 {
+                    stream.group.freed.notify_one();
+                }
+            }
         }
     }
 
@@ -231,14 +272,16 @@ impl Streams {
     pub(crate) fn send_cancels(&self, requests: Vec<(i64, Claim)>) {
         for of_worker in requests.chunk_by(|one, other| one.0 == other.0) {
             let stream = self.open.get(&of_worker[0].0);
-            if let Some(stream) = stream.filter(|stream| stream.messages.capacity() > stream.slots) {
+            if let Some(stream) =
+                stream.filter(|stream| stream.messages.capacity() > stream.slots + CLAIM_MAX)
+            {
                 let claims = of_worker.iter().map(|(_, claim)| *claim).collect();
                 let _ = stream.messages.try_send(StreamMessage::Cancels(claims));
             }
         }
     }
 
-    /// The claim with its holder, and where its row was, if it was sent from here.
+    /// The claim with its holder, and where its row was, if it was claimed here.
     pub(crate) fn sent(&self, claim: Claim) -> Option<(Claim, Ctid)> {
         self.outstanding.get(claim).map(|job| (Claim { holder: job.worker, ..claim }, job.ctid))
     }
@@ -252,12 +295,10 @@ impl Streams {
     pub(crate) fn ended(&mut self, claims: impl Iterator<Item = Claim>) {
         let mut suspect_ended = false;
         for claim in claims {
-            let Some(worker) = self.outstanding.remove(claim) else { continue };
+            let Some((worker, stage)) = self.outstanding.remove(claim) else { continue };
             if let Some(stream) = self.open.get_mut(&worker) {
-                stream.taken = stream.taken.saturating_sub(1);
-                stream.comparison.freed();
+                stream.ended(stage);
                 suspect_ended |= stream.taken == 0 && self.suspects.emptied(&stream.process, worker);
-                stream.group.freed.notify_one();
             }
         }
         if suspect_ended {
@@ -280,7 +321,7 @@ impl Streams {
         let now = Instant::now();
         let busy = self.open.iter_mut().filter(|(_, stream)| stream.taken > 0);
         let due = busy.filter_map(|(worker, stream)| {
-            stream.comparison.is_due(stream.taken >= stream.slots, now).then_some(*worker)
+            stream.comparison.is_due(stream.running >= stream.slots, now).then_some(*worker)
         });
         due.collect()
     }
@@ -328,7 +369,9 @@ impl Streams {
         for worker in workers {
             let Some(stream) = self.open.get_mut(worker) else { continue };
             let was_quiet = std::mem::replace(&mut stream.quiet, quiet.contains(worker));
-            if was_quiet && !stream.quiet {
+            if stream.quiet {
+                stream.wake_sender();
+            } else if was_quiet {
                 stream.group.freed.notify_one();
             }
         }

@@ -231,6 +231,7 @@ impl WorkerService for Workers {
             }
         }
         if !endings.is_empty() {
+            self.node.streams.lock().reported(endings.iter().map(|ending| ending.claim));
             let results = self.node.reports.settle(endings, sources).await?;
             for (at, result) in ending_at.into_iter().zip(results) {
                 written[at] = match result {

@@ -36,6 +36,43 @@ fn stream(slots: usize) -> (Streams, mpsc::Receiver<StreamMessage>) {
     (streams, messages)
 }
 
+/// The worker reads a message. Returns how many jobs and bytes it has.
+fn read(streams: &mut Streams, message: &StreamMessage) -> (usize, usize) {
+    let StreamMessage::Jobs(jobs) = message else { return (0, 0) };
+    let bytes = jobs.iter().map(job_bytes).sum();
+    streams.open.get_mut(&WORKER).expect("it is open").was_read(bytes);
+    (jobs.len(), bytes)
+}
+
+#[test]
+fn a_slot_is_free_when_its_ending_is_reported_and_takes_the_job_claimed_ahead() {
+    let (mut streams, _messages) = stream(1);
+    let group = streams.groups[0].clone();
+    assert_eq!(streams.reserve(&group, None).total, 1, "nothing is known of how long jobs take");
+    let mut ahead = VecDeque::from([job(1)]);
+    assert_eq!(streams.send(vec![job(1)]), []);
+    let mut start = |streams: &mut Streams, more: Option<Claimed>| -> Vec<i64> {
+        ahead.extend(more);
+        let jobs = streams.start(WORKER, &mut ahead, Waker::noop()).expect("it is open");
+        jobs.iter().map(|job| job.claim.id).collect()
+    };
+    assert_eq!(start(&mut streams, None), [1]);
+    assert_eq!(streams.reserve(&group, None).total, 0, "its slot is taken");
+    streams.reported([claim(1)].into_iter());
+    streams.reported([claim(1)].into_iter());
+    assert_eq!(streams.open[&WORKER].running, 0, "a repeated report frees no second slot");
+
+    let ahead_of_it = streams.reserve(&group, None).total;
+    assert!(ahead_of_it > 1, "jobs are short, so more than one is claimed: {ahead_of_it}");
+    assert_eq!(streams.send(vec![job(2), job(3)]), []);
+    assert_eq!(start(&mut streams, Some(job(2))), [2], "before the ending of the first is written");
+    assert_eq!(start(&mut streams, Some(job(3))), [0; 0], "the slot is taken");
+    streams.ended([claim(1), claim(2)].into_iter());
+    assert_eq!(start(&mut streams, None), [3], "an ending that another node wrote frees the slot too");
+    streams.set_quiet(&[WORKER], &HashSet::from([WORKER]));
+    assert!(streams.start(WORKER, &mut VecDeque::new(), Waker::noop()).is_none(), "it is quiet");
+}
+
 #[test]
 fn cancels_never_take_the_room_of_jobs() {
     let (mut streams, mut messages) = stream(3);
@@ -93,17 +130,16 @@ fn a_stream_that_is_not_read_gets_no_more_than_some_megabytes() {
     // Small jobs first, so that large ones are not expected.
     let small = fill(&mut streams, 10_000);
     while let Ok(message) = messages.try_recv() {
-        streams.was_read(WORKER, message.job_bytes());
+        read(&mut streams, &message);
     }
     let large = fill(&mut streams, 250_000) - small;
     assert!((8..=16 * 1024 / 240).contains(&large), "{large} jobs of 250 kB");
-    let (mut read, mut largest) = (0, 0);
+    let (mut jobs, mut largest) = (0, 0);
     while let Ok(message) = messages.try_recv() {
-        let StreamMessage::Jobs(jobs) = &message else { continue };
-        (read, largest) = (read + jobs.len(), largest.max(message.job_bytes()));
-        streams.was_read(WORKER, message.job_bytes());
+        let (count, bytes) = read(&mut streams, &message);
+        (jobs, largest) = (jobs + count, largest.max(bytes));
     }
-    assert_eq!(read, large, "each job was sent or returned");
+    assert_eq!(jobs, large, "each job was sent or returned");
     assert!(largest <= 1024 * 1024, "a message of {largest} bytes");
     assert!(fill(&mut streams, 250_000) > small + large, "a stream that is read gets more");
 }
