@@ -26,6 +26,7 @@ test:
 	cargo test --workspace --all-features
 	cargo build -p pitwheel-cli
 	@scripts/test-python $(TARGET)
+	@scripts/test-typescript $(TARGET)
 
 check:
 	@scripts/setup check
