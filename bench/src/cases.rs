@@ -1,7 +1,9 @@
 //! The cases, a file for each question.
 
+mod attack;
 mod drain;
 mod few_slots;
+mod fleet;
 mod idle;
 mod interference;
 mod latency;
@@ -9,10 +11,13 @@ mod lists;
 mod python;
 mod remote;
 mod scale;
+mod steady;
 mod streams;
 
+pub(crate) use attack::attack;
 pub(crate) use drain::{drain, end_to_end};
-pub(crate) use few_slots::few_slots;
+pub(crate) use few_slots::{few_slots, remote_few_slots};
+pub(crate) use fleet::fleet;
 pub(crate) use idle::{idle, memory};
 pub(crate) use interference::{backlog, in_flight, pinned};
 pub(crate) use latency::{late, latency, remote_latency};
@@ -20,4 +25,5 @@ pub(crate) use lists::lists;
 pub(crate) use python::{interpreter, python};
 pub(crate) use remote::remote;
 pub(crate) use scale::scale;
+pub(crate) use steady::steady;
 pub(crate) use streams::streams;

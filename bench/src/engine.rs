@@ -74,12 +74,25 @@ pub(crate) async fn fill(session: &Session, kind: &str, jobs: u64) -> Result<()>
 
 /// Inserts jobs in one statement, each with its own time.
 pub(crate) async fn insert(session: &Session, kind: &str, jobs: u64) -> Result<()> {
+    insert_due_in(session, kind, jobs, "0").await
+}
+
+/// Inserts jobs that are due after this time.
+pub(crate) async fn insert_due_in(session: &Session, kind: &str, jobs: u64, delay: &str) -> Result<()> {
     let sql = format!(
         "insert into pitwheel.job (kind, payload, queue, run_at, enqueued_at, priority, max_attempts)
-         select '{kind}', '{PAYLOAD}', 'default', clock_timestamp(), clock_timestamp(), 0, 20
+         select '{kind}', '{PAYLOAD}', 'default', clock_timestamp() + interval '{delay}', clock_timestamp(), 0, 20
          from generate_series(1, {jobs})"
     );
     Ok(session.client.batch_execute(&sql).await?)
+}
+
+/// Opens a session that keeps its snapshot, so that vacuum can remove no row that was deleted since.
+pub(crate) async fn pin_horizon(url: &str) -> Result<Session> {
+    let pin = Session::open(url).await?;
+    let snapshot = "begin isolation level repeatable read; select count(*) from pitwheel.worker";
+    pin.client.batch_execute(snapshot).await?;
+    Ok(pin)
 }
 
 /// A running worker, and the number of jobs it has run.

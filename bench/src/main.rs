@@ -7,9 +7,11 @@ mod cases;
 mod child_process;
 mod driver;
 mod engine;
+mod process_stats;
 mod raw;
 mod report;
 mod session;
+mod stream_worker;
 
 use std::env;
 
@@ -19,23 +21,27 @@ use pitwheel_devdb::{Options, Server};
 use crate::report::Row;
 
 /// All cases. Without an argument all but the last one run: that one compares drivers.
-const CASES: [&str; 17] = [
+const CASES: [&str; 21] = [
     "drain",
     "few_slots",
     "end_to_end",
     "backlog",
     "in_flight",
     "pinned",
+    "steady",
     "scale",
     "late",
     "latency",
     "idle",
     "memory",
     "remote",
+    "remote_few_slots",
+    "fleet",
     "remote_latency",
     "streams",
     "python",
     "lists",
+    "attack",
     "driver",
 ];
 
@@ -78,16 +84,20 @@ async fn measure(case: &str, url: &str) -> Result<Vec<Row>> {
         "backlog" => cases::backlog(url).await,
         "in_flight" => cases::in_flight(url).await,
         "pinned" => cases::pinned(url).await,
+        "steady" => cases::steady().await,
         "scale" => cases::scale(url).await,
         "late" => cases::late(url).await,
         "latency" => cases::latency(url).await,
         "idle" => cases::idle(url).await,
         "memory" => cases::memory(url).await,
         "remote" => cases::remote(url).await,
+        "remote_few_slots" => cases::remote_few_slots(url).await,
+        "fleet" => cases::fleet(url).await,
         "remote_latency" => cases::remote_latency(url).await,
         "streams" => cases::streams(url).await,
         "python" => cases::python(url).await,
         "lists" => cases::lists(url).await,
+        "attack" => cases::attack(url).await,
         "driver" => driver::driver(url).await,
         _ => bail!("unknown case `{case}`: choose one of `{}`", CASES.join("`, `")),
     }

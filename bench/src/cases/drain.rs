@@ -12,6 +12,9 @@ use crate::session::Session;
 /// How long Postgres may take to add the counters of a session to its statistics.
 pub(super) const STATISTICS_DELAY: std::time::Duration = std::time::Duration::from_millis(1500);
 
+/// Jobs of the short drain: a worker must not take long to get up to speed.
+const FEW: u64 = 20_000;
+
 /// The costs of a drain: jobs per second, and WAL bytes and transactions per job.
 struct Cost {
     rate: f64,
@@ -21,14 +24,15 @@ struct Cost {
 
 pub(crate) async fn drain(url: &str) -> Result<Vec<Row>> {
     let mut costs = [Vec::new(), Vec::new()];
-    let [raw, off, on] = Turns::<3>::measure(async |index| {
-        if index == 0 {
-            return raw::raw_drain(url, DRAIN_JOBS).await;
+    let [raw, off, on, few] = Turns::<4>::measure(async |index| match index {
+        0 => raw::raw_drain(url, DRAIN_JOBS).await,
+        1 | 2 => {
+            let cost = drain_once(url, index == 2, DRAIN_JOBS).await?;
+            let rate = cost.rate;
+            costs[index - 1].push(cost);
+            Ok(rate)
         }
-        let cost = drain_once(url, index == 2).await?;
-        let rate = cost.rate;
-        costs[index - 1].push(cost);
-        Ok(rate)
+        _ => Ok(drain_once(url, true, FEW).await?.rate),
     })
     .await?;
     let median = |history: usize, field: fn(&Cost) -> f64| {
@@ -44,6 +48,10 @@ pub(crate) async fn drain(url: &str) -> Result<Vec<Row>> {
             .spread(&on)
             .against("raw drain", raw.median)
             .at_least(0.4),
+        Row::new("drain, history on, 20,000 jobs", few.median, "jobs/s")
+            .spread(&few)
+            .against("100,000 jobs", on.median)
+            .at_least(0.8),
         Row::new("transactions per job, history off", median(0, |cost| cost.transactions), "").at_most(0.03),
         Row::new("transactions per job, history on", median(1, |cost| cost.transactions), "").at_most(0.03),
         Row::new("WAL per job, history off", median(0, |cost| cost.wal_bytes), "bytes").at_most(700.0),
@@ -51,19 +59,19 @@ pub(crate) async fn drain(url: &str) -> Result<Vec<Row>> {
     ])
 }
 
-async fn drain_once(url: &str, history: bool) -> Result<Cost> {
+async fn drain_once(url: &str, history: bool, jobs: u64) -> Result<Cost> {
     let (pitwheel, session) = fresh(url).await?;
-    fill(&session, kind(history), DRAIN_JOBS).await?;
+    fill(&session, kind(history), jobs).await?;
     let (wal, transactions) = counters(&session).await?;
-    let rate = engine::drain(&pitwheel, DRAIN_JOBS).await?;
+    let rate = engine::drain(&pitwheel, jobs).await?;
     let (wal_after, transactions_after) = counters(&session).await?;
     let left: i64 = session.client.query_one("select count(*) from pitwheel.job", &[]).await?.get(0);
     ensure!(left == 0, "{left} jobs were not settled: the number is invalid");
     session.close().await?;
     Ok(Cost {
         rate,
-        wal_bytes: (wal_after - wal) / DRAIN_JOBS as f64,
-        transactions: (transactions_after - transactions) / DRAIN_JOBS as f64,
+        wal_bytes: (wal_after - wal) / jobs as f64,
+        transactions: (transactions_after - transactions) / jobs as f64,
     })
 }
 

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::drain::{STATISTICS_DELAY, counters};
 use crate::child_process::ChildProcess;
 use crate::engine::{Running, fill, fresh, kind};
+use crate::process_stats::peak_memory;
 use crate::report::Row;
 use crate::session::Session;
 
@@ -40,11 +41,8 @@ pub(crate) async fn memory(url: &str) -> Result<Vec<Row>> {
     fill(&session, kind(true), 1_000_000).await?;
     let worker = ChildProcess::start("worker-process", url)?;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let status = std::fs::read_to_string(format!("/proc/{}/status", worker.pid()?))?;
-    let most =
-        status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM in the status")?;
-    let kib: f64 = most.trim().trim_end_matches(" kB").parse()?;
+    let memory = peak_memory(worker.pid()?)?;
     worker.stop().await?;
     session.close().await?;
-    Ok(vec![Row::new("memory of a worker process at 1,000,000 backlog", kib / 1024.0, "MiB").at_most(100.0)])
+    Ok(vec![Row::new("memory of a worker process at 1,000,000 backlog", memory, "MiB").at_most(100.0)])
 }

@@ -50,8 +50,8 @@ pub(crate) async fn remote_latency(url: &str) -> Result<Vec<Row>> {
     server.stop().await?;
     session.close().await?;
     Ok(vec![
-        Row::new("enqueue to start, idle, remote worker, p50", waits.p50, "ms").at_most(4.0),
-        Row::new("enqueue to start, idle, remote worker, p99", waits.p99, "ms").at_most(25.0),
+        Row::new("enqueue to start, idle, remote worker, p50", waits.p50, "ms").at_most(3.0),
+        Row::new("enqueue to start, idle, remote worker, p99", waits.p99, "ms").at_most(20.0),
     ])
 }
 

@@ -53,8 +53,7 @@ pub(crate) async fn lists(url: &str) -> Result<Vec<Row>> {
     let (_, session) = fresh(url).await?;
     session.client.batch_execute(FILL).await?;
     let (server, address) = ChildProcess::serve(url).await?;
-    // A new connection for each request.
-    let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build_http();
+    let client = http_client();
     let mut slowest = ("", 0.0);
     for list in LISTS {
         let mut waits = Vec::new();
@@ -77,10 +76,22 @@ pub(crate) async fn lists(url: &str) -> Result<Vec<Row>> {
     Ok(vec![Row::new(case, p95, "ms").at_most(150.0)])
 }
 
-async fn get(client: &Client<HttpConnector, Empty<Bytes>>, url: &str) -> Result<()> {
+type HttpClient = Client<HttpConnector, Empty<Bytes>>;
+
+/// Opens a connection for each request.
+fn http_client() -> HttpClient {
+    Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build_http()
+}
+
+async fn get(client: &HttpClient, url: &str) -> Result<()> {
     let response = client.get(url.parse()?).await?;
     let status = response.status();
     let body = response.into_body().collect().await?.to_bytes();
     ensure!(status.is_success(), "{url}: {status}: {}", String::from_utf8_lossy(&body));
     Ok(())
+}
+
+/// One request.
+pub(super) async fn get_ok(url: &str) -> Result<()> {
+    get(&http_client(), url).await
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use tokio::process::Command;
 
-use super::remote::{JOBS, end_to_end};
+use super::remote::{JOBS, RemoteRun};
 use crate::child_process::ChildProcess;
 use crate::report::{Row, Turns};
 
@@ -24,8 +24,13 @@ pub(crate) fn interpreter() -> Result<PathBuf> {
 
 pub(crate) async fn python(url: &str) -> Result<Vec<Row>> {
     let python = interpreter()?;
-    let [one] =
-        Turns::<1>::measure(async |_| Ok(end_to_end(url, 1, 0, |at| worker(&python, at)).await?.0)).await?;
+    let [one] = Turns::<1>::measure(async |_| {
+        let run = RemoteRun::start(url, 1, 0, |address| worker(&python, address)).await?;
+        let rate = run.rate().await?;
+        run.stop().await?;
+        Ok(rate)
+    })
+    .await?;
     Ok(vec![
         Row::new("one Python worker process, 20,000 end to end", one.median, "jobs/s")
             .spread(&one)

@@ -1,0 +1,153 @@
+//! A steady load on a queue that is nearly empty, the ordinary state of a service.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, ensure};
+use pitwheel::{Context, History, Job, NewJob, Pitwheel, Worker};
+use pitwheel_devdb::{Options, Server};
+use serde::{Deserialize, Serialize};
+
+use crate::engine::{DRAIN_JOBS, Running, drain, fill, fresh, kind, pin_horizon};
+use crate::process_stats::server_cpu_us;
+use crate::report::Row;
+use crate::session::Session;
+
+const SLOTS: usize = 200;
+/// How often a batch is enqueued, and its size: 3,000 jobs/s.
+const EVERY: Duration = Duration::from_millis(10);
+const BATCH: u64 = 30;
+const BATCHES_PER_SECOND: u64 = 100;
+const SECONDS: u64 = 180;
+/// The length of the two windows that are compared, at the start and at the end.
+const WINDOW: u64 = 30;
+const PRODUCER: &str = "producer";
+
+/// Counts what the worker's sessions wrote to end attempts.
+const SETTLES: &str = "select coalesce(sum(total_exec_time), 0), coalesce(sum(calls), 0)::float8
+    from pg_stat_statements where query like '%delete from pitwheel.job%'";
+
+/// A job that says when it was enqueued.
+#[derive(Serialize, Deserialize)]
+struct Stamped {
+    enqueued_us: u64,
+}
+
+impl Job for Stamped {
+    const KIND: &'static str = "stamped";
+    const HISTORY: History = History::FailuresOnly;
+}
+
+/// Measured on a private server, which has pg_stat_statements loaded, also when `DATABASE_URL` names another.
+pub(crate) async fn steady() -> Result<Vec<Row>> {
+    let options = Options::temporary().setting("shared_preload_libraries", "pg_stat_statements");
+    let server = tokio::task::spawn_blocking(move || Server::start(options)).await??;
+    let url = server.url();
+    let session = Session::open(&url).await?;
+    session.client.batch_execute("create extension pg_stat_statements").await?;
+    session.close().await?;
+    let drained = drain_cpu(&url).await?;
+    let free = load(&url, false).await?;
+    let pinned = load(&url, true).await?;
+    let oldest = |case, load: &Load| Row::new(case, load.oldest, "s").at_most(0.2);
+    Ok(vec![
+        Row::new("CPU of Postgres per job, 3,000 jobs/s for 180 s, without enqueue", free.cpu_us, "µs")
+            .against("drain", drained)
+            .at_most(2.5),
+        oldest("the same: oldest waiting job", &free),
+        Row::new("the same, horizon pinned: a settle in the last 30 s", pinned.settle_ms[1], "ms")
+            .against("first 30 s", pinned.settle_ms[0])
+            .at_most(1.5),
+        oldest("the same, horizon pinned: oldest waiting job", &pinned),
+    ])
+}
+
+/// CPU time of the server per job of a drain, in microseconds.
+async fn drain_cpu(url: &str) -> Result<f64> {
+    let (pitwheel, session) = fresh(url).await?;
+    fill(&session, kind(false), DRAIN_JOBS).await?;
+    let before = server_cpu_us(&session, PRODUCER).await?;
+    drain(&pitwheel, DRAIN_JOBS).await?;
+    let after = server_cpu_us(&session, PRODUCER).await?;
+    session.close().await?;
+    Ok((after - before) / DRAIN_JOBS as f64)
+}
+
+/// What a load of 180 s cost.
+struct Load {
+    /// CPU time of the server per job, without that of the session that enqueues.
+    cpu_us: f64,
+    /// The mean time of a statement that settles, in the first and in the last 30 s.
+    settle_ms: [f64; 2],
+    /// The longest time from the enqueue of a job to its start, in seconds.
+    oldest: f64,
+}
+
+async fn load(url: &str, pinned: bool) -> Result<Load> {
+    let (pitwheel, session) = fresh(url).await?;
+    let pin = if pinned { Some(pin_horizon(url).await?) } else { None };
+    let (done, oldest_us) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let handler = stamp_reader(done.clone(), oldest_us.clone());
+    let running = Running::of(Worker::new(&pitwheel).queue("default", SLOTS).handle(handler), done);
+    let producer = Pitwheel::connect(&format!("{url}?application_name={PRODUCER}")).await?;
+    let cpu_before = server_cpu_us(&session, PRODUCER).await?;
+    let mut settles = vec![settles(&session).await?];
+    for (from, to) in [(0, WINDOW), (WINDOW, SECONDS - WINDOW), (SECONDS - WINDOW, SECONDS)] {
+        enqueue(&producer, to - from).await?;
+        settles.push(self::settles(&session).await?);
+    }
+    let jobs = SECONDS * BATCHES_PER_SECOND * BATCH;
+    running.until(jobs).await?;
+    let cpu_after = server_cpu_us(&session, PRODUCER).await?;
+    let stats = running.stop().await?;
+    ensure!(stats.settled == jobs && stats.lost == 0, "not every job was settled: {stats:?}");
+    if let Some(pin) = pin {
+        pin.client.batch_execute("commit").await?;
+        pin.close().await?;
+    }
+    session.close().await?;
+    Ok(Load {
+        cpu_us: (cpu_after - cpu_before) / jobs as f64,
+        settle_ms: [mean(settles[0], settles[1])?, mean(settles[2], settles[3])?],
+        oldest: oldest_us.load(Ordering::Relaxed) as f64 / 1e6,
+    })
+}
+
+/// A handler that notes the longest wait.
+fn stamp_reader(
+    done: Arc<AtomicU64>,
+    oldest_us: Arc<AtomicU64>,
+) -> impl Fn(Stamped, Context) -> std::future::Ready<Result<(), String>> {
+    move |job, _| {
+        oldest_us.fetch_max(now_us().saturating_sub(job.enqueued_us), Ordering::Relaxed);
+        done.fetch_add(1, Ordering::Relaxed);
+        std::future::ready(Ok(()))
+    }
+}
+
+fn now_us() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64
+}
+
+/// Enqueues 3,000 jobs a second. What was delayed is made up for, so that the rate holds.
+async fn enqueue(producer: &Pitwheel, seconds: u64) -> Result<()> {
+    let begun = Instant::now();
+    for batch in 0..seconds * BATCHES_PER_SECOND {
+        tokio::time::sleep_until((begun + EVERY * batch as u32).into()).await;
+        let job = Stamped { enqueued_us: now_us() };
+        producer.enqueue_many((0..BATCH).map(|_| NewJob::of(&job))).await?;
+    }
+    Ok(())
+}
+
+/// Milliseconds and calls of the statements that settle, so far.
+async fn settles(session: &Session) -> Result<(f64, f64)> {
+    let row = session.client.query_one(SETTLES, &[]).await?;
+    Ok((row.get(0), row.get(1)))
+}
+
+fn mean(from: (f64, f64), to: (f64, f64)) -> Result<f64> {
+    let calls = Some(to.1 - from.1).filter(|calls| *calls > 0.0).context("no settle was counted")?;
+    Ok((to.0 - from.0) / calls)
+}
