@@ -7,8 +7,23 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// How long a small batch waits for more items, so that a burst costs few transactions.
-const LINGER: Duration = Duration::from_millis(1);
+/// How a small batch waits for more items, so that a burst costs few writes.
+#[derive(Debug, Clone, Copy)]
+pub enum Linger {
+    /// A millisecond or two, where a write costs a transaction.
+    Millisecond,
+    /// Until every task that is ready now has run, where a slot waits for the write.
+    Turn,
+}
+
+impl Linger {
+    async fn wait(self) {
+        match self {
+            Linger::Millisecond => tokio::time::sleep(Duration::from_millis(1)).await,
+            Linger::Turn => tokio::task::yield_now().await,
+        }
+    }
+}
 
 /// A queue that gives out what came together while the last batch was written. Several loops may take from it. It does not
 /// bound what waits: its users push what takes up a slot, and a slot is free only after its item was written.
@@ -20,6 +35,7 @@ pub struct Batcher<T> {
     weight: fn(&T) -> usize,
     enough: usize,
     max: usize,
+    linger: Linger,
 }
 
 struct Waiting<T> {
@@ -28,8 +44,8 @@ struct Waiting<T> {
 }
 
 impl<T> Batcher<T> {
-    /// A batch weighs at most `max`, unless its only item weighs more. One below `enough` waits a moment for more items.
-    pub fn new(weight: fn(&T) -> usize, enough: usize, max: usize) -> Batcher<T> {
+    /// A batch weighs at most `max`, unless its only item weighs more. One below `enough` waits for more items.
+    pub fn new(weight: fn(&T) -> usize, enough: usize, max: usize, linger: Linger) -> Batcher<T> {
         Batcher {
             waiting: Mutex::new(Waiting { items: VecDeque::new(), weight: 0 }),
             arrived: Notify::new(),
@@ -37,6 +53,7 @@ impl<T> Batcher<T> {
             weight,
             enough,
             max,
+            linger,
         }
     }
 
@@ -80,7 +97,7 @@ impl<T> Batcher<T> {
             }
             if self.waiting().weight < self.enough && !self.closed.is_cancelled() {
                 tokio::select! {
-                    () = tokio::time::sleep(LINGER) => {}
+                    () = self.linger.wait() => {}
                     () = self.arrived.notified() => {}
                 }
             }
@@ -116,7 +133,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_came_together_is_one_batch_up_to_its_weight() {
-        let batcher = Batcher::new(|item: &usize| *item, 3, 5);
+        let batcher = Batcher::new(|item: &usize| *item, 3, 5, Linger::Millisecond);
         batcher.push([2, 2, 2]).expect("it is open");
         assert_eq!(batcher.next().await, Some(vec![2, 2]));
         assert_eq!(batcher.next().await, Some(vec![2]));
@@ -126,7 +143,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_closed_queue_gives_out_what_waits_and_takes_no_more() {
-        let batcher = Batcher::new(|_: &u8| 1, 3, 5);
+        let batcher = Batcher::new(|_: &u8| 1, 3, 5, Linger::Millisecond);
         batcher.push([1]).expect("it is open");
         batcher.close();
         assert_eq!(batcher.push([2]), Err(vec![2]));

@@ -23,7 +23,7 @@ pub(crate) mod settle;
 pub(crate) mod sweep;
 pub(crate) mod token;
 
-pub use self::batcher::Batcher;
+pub use self::batcher::{Batcher, Linger};
 pub use self::claim::{ClaimedJobs, claim, claim_alone, claim_for_workers, look_back, release_unknown};
 pub use self::claimer::{ClaimSink, Reserved, run_claimer};
 pub use self::cursor::{Bounds, Cursor, LookedBack, Position};

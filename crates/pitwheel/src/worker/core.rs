@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::engine::batcher::Batcher;
+use crate::engine::batcher::{Batcher, Linger};
 use crate::engine::claim::{ClaimedJobs, claim, release_unknown};
 use crate::engine::claimer::{ClaimSink, Reserved};
 use crate::engine::cursor::Bounds;
@@ -73,7 +73,7 @@ impl Core {
             lease_pool: pools.1,
             registration,
             handlers,
-            endings: Batcher::new(|_| 1, SETTLE_ENOUGH, SETTLE_MAX),
+            endings: Batcher::new(|_| 1, SETTLE_ENOUGH, SETTLE_MAX, Linger::Millisecond),
             later: Mutex::default(),
             stop,
             due: Arc::default(),

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pitwheel::engine::limits::SETTLE_MAX;
-use pitwheel::engine::{Batcher, Ending, Pool, SettleResult, Settlement, settle, written_followers};
+use pitwheel::engine::{Batcher, Ending, Linger, Pool, SettleResult, Settlement, settle, written_followers};
 use pitwheel::{Claim, Error, History, Pitwheel};
 use tokio::sync::{Semaphore, oneshot};
 
@@ -55,7 +55,7 @@ pub(crate) struct Reports {
 
 impl Reports {
     pub(crate) fn new() -> Reports {
-        let queue = Batcher::new(|report: &Report| report.weight, ENOUGH, SETTLE_MAX);
+        let queue = Batcher::new(|report: &Report| report.weight, ENOUGH, SETTLE_MAX, Linger::Millisecond);
         Reports { queue: Arc::new(queue), room: Arc::new(Semaphore::new(REPORTS_MAX)) }
     }
 

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::engine::batcher::Batcher;
+use crate::engine::batcher::{Batcher, Linger};
 use crate::error::Error;
 use crate::job::claim::Claim;
 use crate::job::limits::SETTLE_MAX;
@@ -88,6 +88,7 @@ impl Remote {
                 |result| 1 + result_bytes(result) / BYTES_PER_RESULT,
                 REPORT_ENOUGH,
                 SETTLE_MAX,
+                Linger::Turn,
             ),
             reported: Notify::new(),
             welcomed: Notify::new(),

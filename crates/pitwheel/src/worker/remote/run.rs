@@ -19,6 +19,9 @@ use crate::worker::stats::Stats;
 /// leases expire.
 const LAST_REPORTS: Duration = Duration::from_secs(10);
 const LAST_HEARTBEAT: Duration = Duration::from_secs(5);
+/// Reports at a time. The server answers when the endings are written, but their slots are free when it has received them, so a
+/// report does not wait for the answer to the one before.
+const REPORTS_MAX: usize = 4;
 
 impl Remote {
     /// Works until `shutdown` ends, like a worker at the database.
@@ -98,14 +101,13 @@ impl Remote {
     }
 }
 
-/// Two loops, so that one report is prepared while the other waits for its answer.
 async fn report_to_the_end(remote: &Remote) {
     let late = async {
         remote.closed.cancelled().await;
         tokio::time::sleep(LAST_REPORTS).await;
     };
     tokio::select! {
-        _ = async { tokio::join!(report_results(remote), report_results(remote)) } => {}
+        _ = join_all((0..REPORTS_MAX).map(|_| report_results(remote))) => {}
         () = late => {
             tracing::warn!(worker = remote.name, "no server accepts the last reports: their jobs will run again");
         }
