@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::engine::enqueue::{self, Enqueued, Enqueuing};
-use crate::engine::hint::{self, Hints};
+use crate::engine::hint::{self, Hints, log_unhinted};
 use crate::engine::maintenance;
 use crate::engine::token::Role;
 use crate::error::Error;
@@ -16,6 +16,7 @@ use crate::operate::change::{self, Cancelled, Change, Changed};
 use crate::operate::jobs::{self, Filter, JobDetail, JobPage, JobSummary};
 use crate::operate::kinds::{self, KindSummary};
 use crate::operate::queues::{self, QueueSummary};
+use crate::operate::recurring_jobs::RecurringJobs;
 use crate::operate::tokens::{self, Token};
 use crate::operate::workers::{self, WorkerCommand, WorkerSummary};
 use crate::postgres::migrate::{self, MigrationStatus};
@@ -144,6 +145,11 @@ impl Pitwheel {
     /// is the application's name.
     pub fn acting_as(&self, actor: &str) -> Pitwheel {
         Pitwheel { actor: actor.into(), ..self.clone() }
+    }
+
+    /// Recurring jobs.
+    pub fn recurring(&self) -> RecurringJobs {
+        RecurringJobs::new(self.pool.clone(), self.hints.clone(), self.actor.clone())
     }
 
     /// Cancels a job. A waiting job is cancelled at once; the handler of a running job is asked to stop.
@@ -292,12 +298,5 @@ impl Pitwheel {
     /// the coming days. Workers and servers do this every hour. Returns how many days were dropped.
     pub async fn prune_history(&self, keep: Duration) -> Result<i32, Error> {
         maintenance::prune(&self.pool.get().await?, keep).await
-    }
-}
-
-/// A hint that could not be sent delays the job until the next poll, no more.
-fn log_unhinted(hinted: Result<(), Error>) {
-    if let Err(error) = hinted {
-        tracing::debug!(%error, "a wake-up hint was not sent");
     }
 }

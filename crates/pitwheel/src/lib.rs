@@ -51,10 +51,14 @@ pub use client::{Options, Pitwheel};
 pub use engine::enqueue::Enqueued;
 pub use engine::token::Role;
 pub use error::{DatabaseError, Error};
+pub use job::cadence::Cadence;
 pub use job::claim::{Claim, Settled};
 pub use job::ending::{Completion, Verdict};
+pub use job::misfire::Misfire;
 pub use job::new_job::{History, Job, NewJob};
+pub use job::new_recurring::NewRecurring;
 pub use job::payload::PayloadError;
+pub use job::recurrence::{NextRun, Recurrence};
 pub use job::state::State;
 pub use job::trace::TraceContext;
 pub use operate::audit::AuditEntry;
@@ -62,6 +66,10 @@ pub use operate::change::{Cancelled, Change, Changed};
 pub use operate::jobs::{Filter, JobDetail, JobPage, JobSummary};
 pub use operate::kinds::KindSummary;
 pub use operate::queues::QueueSummary;
+pub use operate::recurring::{
+    Created, RecurringDetail, RecurringFilter, RecurringJob, RecurringPage, RunNow,
+};
+pub use operate::recurring_jobs::RecurringJobs;
 pub use operate::tokens::Token;
 pub use operate::workers::{WorkerCommand, WorkerSummary};
 pub use postgres::MigrationStatus;

@@ -25,6 +25,8 @@ const ENQUEUED: &str = "pitwheel_jobs_enqueued_total";
 const FINISHED: &str = "pitwheel_jobs_finished_total";
 const LOST: &str = "pitwheel_jobs_lost_total";
 const MAINTENANCE: &str = "pitwheel_maintenance_duration_seconds";
+const RECURRING_LOST: &str = "pitwheel_recurring_lost_runs_total";
+const RECURRING_PLANNED: &str = "pitwheel_recurring_planned_total";
 const RESCUED: &str = "pitwheel_jobs_rescued_total";
 const RETRIES: &str = "pitwheel_job_retries_total";
 const WAIT: &str = "pitwheel_job_wait_seconds";
@@ -48,6 +50,11 @@ pub fn enable() {
     describe_counter!(CLAIM_EMPTY, "Claims that found nothing due.");
     describe_counter!(DB_ERRORS, "Failed database calls of the engine, by SQLSTATE class.");
     describe_counter!(WAKEUPS, "Hints received that something is due.");
+    describe_counter!(
+        RECURRING_PLANNED,
+        "Runs of recurring jobs that the maintenance planned, not a settle."
+    );
+    describe_counter!(RECURRING_LOST, "Recurring jobs whose next run was gone.");
     describe_histogram!(WAIT, Unit::Seconds, "Time from due to claimed.");
     describe_histogram!(DURATION, Unit::Seconds, "Time from claimed to settled.");
     describe_histogram!(CLAIM_DURATION, Unit::Seconds, "Duration of a claim.");
@@ -57,6 +64,8 @@ pub fn enable() {
     counter!(CLAIM_EMPTY).absolute(0);
     counter!(LOST).absolute(0);
     counter!(WAKEUPS).absolute(0);
+    counter!(RECURRING_PLANNED).absolute(0);
+    counter!(RECURRING_LOST).absolute(0);
     for class in ["08", "40", "53", "57", "unreachable"] {
         counter!(DB_ERRORS, "class" => class).absolute(0);
     }
@@ -201,6 +210,20 @@ pub(crate) fn swept(released: usize, buried: usize) {
     if on() {
         counter!(RESCUED, "reason" => "dead_worker").increment(released as u64);
         counter!(RESCUED, "reason" => "too_many_crashes").increment(buried as u64);
+    }
+}
+
+/// Counts the runs of recurring jobs that the maintenance planned.
+pub(crate) fn planned(runs: usize) {
+    if on() {
+        counter!(RECURRING_PLANNED).increment(runs as u64);
+    }
+}
+
+/// Counts the recurring jobs whose next run was gone.
+pub(crate) fn lost_runs(recurring: usize) {
+    if on() {
+        counter!(RECURRING_LOST).increment(recurring as u64);
     }
 }
 

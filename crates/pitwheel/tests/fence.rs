@@ -121,7 +121,7 @@ async fn of_two_claims_with_one_fence_in_a_batch_only_the_holder_s_is_written() 
         let db = TestDb::new().await?;
         let (lost, second) = claimed_again_after_a_failover(&db).await?;
         let ending = endings(second.ctid).swap_remove(n);
-        let batch = [&lost, &second].map(|job| Settlement { claim: job.claim, ending: ending.clone() });
+        let batch = [&lost, &second].map(|job| Settlement::new(job.claim, ending.clone()));
         let settled = engine::settle(&db.client().await?, &batch, &[]).await?;
         assert_eq!(settled, [SettleResult::Lost, SettleResult::Written], "{ending:?}");
         let rows = "select (select count(*) from pitwheel.job) + (select count(*) from pitwheel.job_history)";
@@ -139,7 +139,7 @@ async fn one_claim_twice_in_a_batch_is_written_once() -> Result<()> {
         db.job().insert().await?;
         let job = db.claim_one().await?;
         let ending = endings(job.ctid).swap_remove(n);
-        let batch = [job.claim, job.claim].map(|claim| Settlement { claim, ending: ending.clone() });
+        let batch = [job.claim, job.claim].map(|claim| Settlement::new(claim, ending.clone()));
         let settled = engine::settle(&db.client().await?, &batch, &[]).await?;
         assert_eq!(settled, [SettleResult::Written, SettleResult::Already], "{ending:?}");
         let rows = "select (select count(*) from pitwheel.job) + (select count(*) from pitwheel.job_history)";

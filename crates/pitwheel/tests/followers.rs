@@ -144,7 +144,7 @@ async fn in_one_batch_each_written_ending_brings_its_own_followers() -> Result<(
                 3 => Ending::Dead { error: r#"{"message": "no"}"#.to_owned(), then },
                 _ => done_then(then),
             };
-            Settlement { claim: job.claim, ending }
+            Settlement::new(job.claim, ending)
         })
         .collect();
     let settled = settle(&db.client().await?, &batch, &[]).await?;

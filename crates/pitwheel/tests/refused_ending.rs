@@ -44,7 +44,7 @@ async fn the_other_endings_of_a_batch_are_written_once() -> Result<()> {
                 n if n % 4 == 2 => done(Some("1"), Vec::new()),
                 _ => Ending::Retry { delay: std::time::Duration::ZERO, error: error.into() },
             };
-            Settlement { claim: job.claim, ending }
+            Settlement::new(job.claim, ending)
         })
         .collect();
     let results = settle(&db.client().await?, &batch, &[]).await?;

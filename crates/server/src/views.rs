@@ -141,6 +141,8 @@ pub struct JobInFull {
     pub cancel_requested_at: Option<String>,
     /// The name of the worker that runs the job, or ran it last.
     pub worker: Option<String>,
+    /// The id of the recurring job that it is a run of; null: it is none.
+    pub recurring: Option<i64>,
     /// The payload, byte for byte as it was enqueued.
     #[schema(value_type = Option<Value>)]
     pub payload: Option<Box<RawValue>>,
@@ -170,6 +172,7 @@ impl JobInFull {
             timeout_ms: job.timeout_ms,
             cancel_requested_at: job.cancel_requested_at.map(time),
             worker: job.worker,
+            recurring: job.recurring,
             payload: raw(Some(job.payload)),
             metadata: raw(job.metadata),
             result: raw(job.result),

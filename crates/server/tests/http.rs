@@ -294,7 +294,7 @@ async fn every_documented_metric_is_served_and_counts() -> Result<()> {
         r#"pitwheel_workers{state="alive",transport="grpc"} 1"#,
         "pitwheel_worker_slots 5",
         "pitwheel_worker_slots_in_use 0",
-        "pitwheel_schema_version 4",
+        "pitwheel_schema_version 5",
         r#"pitwheel_http_requests_total{route="/api/v1/jobs",code="201"} "#,
         r#"pitwheel_db_errors_total{class="unreachable"} 0"#,
         "pitwheel_db_pool_connections{state=\"waited_for\"} 0",

@@ -108,7 +108,7 @@ impl TestDb {
 
     /// Settles the job with this ending.
     pub async fn settle(&self, job: &Claimed, ending: Ending) -> Result<Settled> {
-        let settlement = Settlement { claim: job.claim, ending };
+        let settlement = Settlement::new(job.claim, ending);
         match engine::settle(&self.client, &[settlement], &[]).await?.first() {
             Some(SettleResult::Written) => Ok(Settled::Written),
             Some(SettleResult::Already | SettleResult::Lost) => Ok(Settled::Lost),

@@ -50,4 +50,8 @@ update pitwheel.job
 set holder = $1, fence = job.fence + 1, attempt = job.attempt + 1, claimed_at = clock_timestamp()
 where job.ctid = any (array(select due.tid from due))
 returning job.id, job.fence, job.attempt, job.max_attempts, job.timeout_ms, job.run_at, job.priority, job.queue, job.kind,
-    job.key, job.payload::text, job.metadata::text, job.ctid, (select held.id from held) as hold
+    job.key, job.payload::text, job.metadata::text, job.ctid,
+    case when job.recurring is not null then (
+        select recurrence.state from pitwheel.recurrence where recurrence.id = job.recurring
+    ) end as recurrence,
+    (select held.id from held) as hold

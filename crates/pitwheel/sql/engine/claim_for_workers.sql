@@ -61,7 +61,11 @@ from due
 where job.ctid = any (array(select due.tid from due))
   and job.ctid = due.tid
 returning job.id, job.fence, job.attempt, job.max_attempts, job.timeout_ms, job.run_at, job.priority, job.queue, job.kind,
-    job.key, job.payload::text, job.metadata::text, job.ctid, job.holder,
+    job.key, job.payload::text, job.metadata::text, job.ctid,
+    case when job.recurring is not null then (
+        select recurrence.state from pitwheel.recurrence where recurrence.id = job.recurring
+    ) end as recurrence,
+    job.holder,
     case when due.n = 1 then array(select held.worker from held) end as holding,
     case when due.n = 1 then array(select held.id from held) end as holds,
     case when due.n = 1 then (select slots.count from slots) end as alive_slots

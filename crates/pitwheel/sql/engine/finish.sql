@@ -1,7 +1,8 @@
 -- finish.sql: the claimed jobs are done, dead or cancelled; their followers are enqueued. With a state a job moves to the
 -- history, without one it leaves no row there. Holds that were emptied before are deleted.
 -- A row that another transaction has locked, or changed while this ran, is not waited for: it is returned with `written` false,
--- and nothing was changed. Likewise a row with `if_cancelled`, if no cancel was requested.
+-- and nothing was changed. Likewise a row with `if_cancelled`, if no cancel was requested, and a run of a recurring job, which
+-- finish_runs.sql finishes.
 -- A holder of 0 is not known, and then not compared.
 -- Rows not returned: that claim no longer holds the job (swept, claimed again, or settled before), and none of its followers
 -- exist. A follower whose key a live job of its kind has is not added. The sort makes every delete come before the first
@@ -28,6 +29,7 @@ free as materialized (
           and job.id <= ended.id
           and job.fence = ended.fence
           and job.holder = coalesce(ended.holder, job.holder)
+          and job.recurring is null
           and (not ended.if_cancelled or job.cancel_requested_at is not null)
         order by job.id
         limit 1

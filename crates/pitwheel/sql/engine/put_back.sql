@@ -1,8 +1,8 @@
 -- put_back.sql: the claimed jobs wait again, for a delay from now: retried, snoozed, released, or taken from a dead worker.
 -- `uncharged` does not count the attempt, `crashed` counts a crash.
 -- A holder of 0 is not known, and then not compared.
--- Rows not returned: the claim no longer holds the job, a cancel was requested, or another transaction has locked the row,
--- which is not waited for. The caller finishes them as cancelled, and finish.sql tells the three apart.
+-- Rows not returned: the claim no longer holds the job, a cancel was requested, it is a run of a recurring job, or another
+-- transaction has locked the row, which is not waited for. The caller finishes them as cancelled, and finish.sql tells these apart.
 -- A job is found by a range of one id, in the order of ids: only job_pkey has that order. With `=` a plan could read all of
 -- job_due, which ends with the id, once the table was analyzed without rows.
 -- The update adds 0 to the id, so that no plan joins by a scan of job_pkey: the rows are those of the ctids.
@@ -22,6 +22,7 @@ free as materialized (
           and job.fence = back.fence
           and job.holder = coalesce(back.holder, job.holder)
           and job.cancel_requested_at is null
+          and job.recurring is null
         order by job.id
         limit 1
         for no key update skip locked

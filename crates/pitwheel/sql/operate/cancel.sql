@@ -1,11 +1,30 @@
 -- cancel.sql: cancels waiting jobs, which move to the history, and requests the cancel of running ones.
--- The rows are locked first, so that no claim comes between the two parts.
+-- The rows are locked first, so that no claim comes between the two parts. The recurring job of a waiting run that is cancelled
+-- skips that time; the maintenance plans the next one. Recurring jobs are locked before jobs, as in 0005_recurring.sql.
 -- A job is found by a range of one id, in the order of ids: only job_pkey has that order. With `=` a plan could read all of
 -- job_due, which ends with the id, once the table was analyzed without rows.
 -- The changes name the ids twice: the array is the index condition, and the join makes the order of job_pkey useful, so that
 -- no plan reads all of job_pkey or job_due, once the table was analyzed without rows.
 -- No row for an id: no live job has it.
-with target as materialized (
+with runs as materialized (
+    select recurring.id
+    from pitwheel.recurring
+    where recurring.id = any (array(
+        select job.recurring
+        from unnest($1::bigint[]) as asked(id)
+        cross join lateral (
+            select job.recurring
+            from pitwheel.job
+            where job.id >= asked.id
+              and job.id <= asked.id
+            order by job.id
+            limit 1
+        ) as job
+    ))
+    order by recurring.id
+    for no key update
+),
+target as materialized (
     select job.id, job.holder
     from (select distinct asked.id from unnest($1::bigint[]) as asked(id) order by asked.id) as asked
     cross join lateral (
@@ -13,6 +32,7 @@ with target as materialized (
         from pitwheel.job
         where job.id >= asked.id
           and job.id <= asked.id
+          and (select count(*) from runs) >= 0
         order by job.id
         limit 1
         for no key update
@@ -25,17 +45,22 @@ gone as (
       and job.id = target.id
     returning job.id, job.run_at, job.enqueued_at, job.fence, job.holder, job.claimed_at, job.timeout_ms, job.attempt,
         job.max_attempts, job.priority, job.crashes, job.queue, job.kind, job.key, job.payload, job.metadata, job.note,
-        job.errors
+        job.errors, job.recurring
 ),
 kept as (
     insert into pitwheel.job_history (
         id, finished_at, run_at, enqueued_at, fence, worker, claimed_at, timeout_ms, attempt, max_attempts, priority,
-        crashes, state, queue, kind, key, payload, metadata, note, errors
+        crashes, state, queue, kind, key, payload, metadata, note, errors, recurring
     )
     select gone.id, clock_timestamp(), gone.run_at, gone.enqueued_at, gone.fence, gone.holder, gone.claimed_at,
         gone.timeout_ms, gone.attempt, gone.max_attempts, gone.priority, gone.crashes, 'cancelled', gone.queue, gone.kind,
-        gone.key, gone.payload, gone.metadata, gone.note, gone.errors
+        gone.key, gone.payload, gone.metadata, gone.note, gone.errors, gone.recurring
     from gone
+),
+unplanned as (
+    update pitwheel.recurring
+    set planned = false, next_run_at = null, skipped = recurring.skipped + 1, reason = 'its next run was cancelled'
+    where recurring.id = any (array(select gone.recurring from gone))
 ),
 asked as (
     update pitwheel.job

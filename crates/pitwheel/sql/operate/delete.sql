@@ -1,10 +1,29 @@
--- delete.sql: deletes waiting and finished jobs for good.
+-- delete.sql: deletes waiting and finished jobs for good. The recurring job of a waiting run that is deleted skips that time; the
+-- maintenance plans the next one. Recurring jobs are locked before jobs, as in 0005_recurring.sql.
 -- A job is found by a range of one id, in the order of ids: only job_pkey has that order. With `=` a plan could read all of
 -- job_due, which ends with the id, once the table was analyzed without rows.
 -- The delete names the ids twice: the array is the index condition, and the join makes the order of job_pkey useful, so that
 -- no plan reads all of job_pkey or job_due, once the table was analyzed without rows.
 -- No row for an id: no job has it, or it is running.
-with target as materialized (
+with runs as materialized (
+    select recurring.id
+    from pitwheel.recurring
+    where recurring.id = any (array(
+        select job.recurring
+        from unnest($1::bigint[]) as asked(id)
+        cross join lateral (
+            select job.recurring
+            from pitwheel.job
+            where job.id >= asked.id
+              and job.id <= asked.id
+            order by job.id
+            limit 1
+        ) as job
+    ))
+    order by recurring.id
+    for no key update
+),
+target as materialized (
     select job.id
     from (select distinct asked.id from unnest($1::bigint[]) as asked(id) order by asked.id) as asked
     cross join lateral (
@@ -13,6 +32,7 @@ with target as materialized (
         where job.id >= asked.id
           and job.id <= asked.id
           and job.holder is null
+          and (select count(*) from runs) >= 0
         order by job.id
         limit 1
         for update
@@ -23,7 +43,12 @@ waiting as (
     using target
     where job.id = any (array(select target.id from target))
       and job.id = target.id
-    returning job.id
+    returning job.id, job.recurring
+),
+unplanned as (
+    update pitwheel.recurring
+    set planned = false, next_run_at = null, skipped = recurring.skipped + 1, reason = 'its next run was deleted'
+    where recurring.id = any (array(select waiting.recurring from waiting))
 ),
 finished as (
     delete from pitwheel.job_history

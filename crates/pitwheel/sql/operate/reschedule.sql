@@ -1,11 +1,30 @@
 -- reschedule.sql: waiting jobs are due at another time. A time in the past, or none, means now: claims rely on it that no
--- job gets a run_at far in the past (cursor.rs).
+-- job gets a run_at far in the past (cursor.rs). The recurring job of a run gets the time, too; recurring jobs are locked before
+-- jobs, as in 0005_recurring.sql.
 -- A job is found by a range of one id, in the order of ids: only job_pkey has that order. With `=` a plan could read all of
 -- job_due, which ends with the id, once the table was analyzed without rows.
 -- The update names the ids twice: the array is the index condition, and the join makes the order of job_pkey useful, so that
 -- no plan reads all of job_pkey or job_due, once the table was analyzed without rows.
 -- No row for an id: no waiting job has it.
-with target as materialized (
+with runs as materialized (
+    select recurring.id
+    from pitwheel.recurring
+    where recurring.id = any (array(
+        select job.recurring
+        from unnest($1::bigint[]) as asked(id)
+        cross join lateral (
+            select job.recurring
+            from pitwheel.job
+            where job.id >= asked.id
+              and job.id <= asked.id
+            order by job.id
+            limit 1
+        ) as job
+    ))
+    order by recurring.id
+    for no key update
+),
+target as materialized (
     select job.id
     from (select distinct asked.id from unnest($1::bigint[]) as asked(id) order by asked.id) as asked
     cross join lateral (
@@ -14,6 +33,7 @@ with target as materialized (
         where job.id >= asked.id
           and job.id <= asked.id
           and job.holder is null
+          and (select count(*) from runs) >= 0
         order by job.id
         limit 1
         for no key update
@@ -25,7 +45,14 @@ moved as (
     from target
     where job.id = any (array(select target.id from target))
       and job.id = target.id
-    returning job.id, job.queue, job.run_at
+    returning job.id, job.queue, job.run_at, job.recurring
+),
+mirrored as (
+    update pitwheel.recurring
+    set next_run_at = moved.run_at, reason = 'rescheduled'
+    from moved
+    where recurring.id = any (array(select moved.recurring from moved))
+      and recurring.id = moved.recurring
 ),
 audited as (
     insert into pitwheel.audit (actor, action, subject, job_ids)

@@ -1,12 +1,14 @@
 -- retry.sql: dead or cancelled jobs are live again, due now, with all their attempts. Their ids, errors and fences stay, so a late
--- write of a former holder is refused.
+-- write of a former holder is refused. A run of a recurring job comes back as a job of its own, beside the next run.
 -- No row for an id: the history has no dead or cancelled job with it. A unique violation: a live job has the key of one of them.
 with back as (
     delete from pitwheel.job_history
     where job_history.id = any($1::bigint[])
       and job_history.state <> 'done'
     returning job_history.id, job_history.enqueued_at, job_history.fence, job_history.timeout_ms,
-        job_history.max_attempts, job_history.priority, job_history.queue, job_history.kind, job_history.key,
+        case when job_history.recurring is null then job_history.max_attempts else least(job_history.max_attempts, 20) end
+            as max_attempts,
+        job_history.priority, job_history.queue, job_history.kind, job_history.key,
         job_history.payload, job_history.metadata, job_history.errors
 ),
 audited as (

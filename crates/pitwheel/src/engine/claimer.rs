@@ -86,6 +86,14 @@ pub trait ClaimSink: Sync {
     fn turn_holder(&self) -> i64 {
         0
     }
+    /// The next time at which a run of a recurring job is due, as far as it is known here.
+    fn next_run_time(&self) -> Option<Instant> {
+        None
+    }
+    /// Whether such a time has come since the last call.
+    fn run_time_has_come(&self) -> bool {
+        false
+    }
     /// How long to claim nothing, at first, so that a worker becomes free to run a suspect alone.
     fn alone_wait(&self) -> Duration;
 }
@@ -139,6 +147,9 @@ pub async fn run_claimer(sink: &impl ClaimSink) {
             tracing::warn!(%error, worker = sink.name(), "cannot look after claims, will try again");
             retry_delay.wait(sink.stop()).await;
             continue;
+        }
+        if sink.run_time_has_come() {
+            claimer.hinted();
         }
         if looks.is_empty() && Instant::now() >= claimer.next_look {
             looks.push(look_once(sink, claimer.floors(), claimer.cursor.bounds()));
@@ -247,7 +258,8 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
         if self.no_room || looking && self.clock.0 == SystemTime::UNIX_EPOCH {
             look
         } else {
-            self.next_poll.min(look)
+            let poll = self.sink.next_run_time().map_or(self.next_poll, |time| time.min(self.next_poll));
+            poll.min(look)
         }
     }
 

@@ -180,7 +180,7 @@ pub(crate) fn millis(span: Duration) -> i64 {
 }
 
 /// A time before 1970 means now, like any time in the past.
-fn micros(time: SystemTime) -> i64 {
+pub(crate) fn micros(time: SystemTime) -> i64 {
     let span = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
 }

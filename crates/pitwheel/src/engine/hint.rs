@@ -40,6 +40,13 @@ pub(crate) struct Hints {
     last: Arc<Mutex<HashMap<String, Instant>>>,
 }
 
+/// A hint that could not be sent delays the job until the next poll, no more.
+pub(crate) fn log_unhinted(hinted: Result<(), Error>) {
+    if let Err(error) = hinted {
+        tracing::debug!(%error, "a wake-up hint was not sent");
+    }
+}
+
 impl Hints {
     /// Sends a hint that a queue has something due, unless one was sent just now.
     pub(crate) async fn due(&self, client: &impl Sql, queue: &str) -> Result<(), Error> {

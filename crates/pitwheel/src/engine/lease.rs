@@ -8,8 +8,10 @@ use tokio_postgres::types::Type;
 
 use crate::engine::claim_columns::{ClaimColumns, claim_of_row};
 use crate::engine::enqueue::{millis, unsigned};
+use crate::engine::recurring::{recurrence, time};
 use crate::error::Error;
 use crate::job::claim::Claim;
+use crate::job::recurrence::Recurrence;
 use crate::postgres::{Params, Sql, query};
 
 /// A worker's description of itself.
@@ -179,6 +181,8 @@ pub struct AttemptInfo {
     pub cancelled: bool,
     /// The name of the worker that runs it.
     pub worker: String,
+    /// The recurring job that it is a run of.
+    pub recurrence: Option<Box<Recurrence>>,
 }
 
 /// The attempts of these claims, by job id; a lost claim has no entry.
@@ -196,10 +200,19 @@ pub async fn attempts(client: &impl Sql, claims: &[Claim]) -> Result<HashMap<i64
             max: unsigned(row.get(2)),
             cancelled: row.get(3),
             worker: row.get(4),
+            recurrence: row.get::<_, Option<&str>>(5).and_then(|state| started(state, row.get(6))),
         };
         (row.get(0), attempt)
     });
     Ok(read.collect())
+}
+
+/// The recurring job of a run, as it would have been read when the run was claimed.
+fn started(state: &str, claimed_us: Option<i64>) -> Option<Box<Recurrence>> {
+    let mut recurrence = recurrence(state)?;
+    let claimed_at = claimed_us.map_or(recurrence.clock.read, time);
+    recurrence.clock = recurrence.clock.at_time(claimed_at);
+    Some(recurrence)
 }
 
 /// Which of these workers connected with this token.

@@ -1,10 +1,11 @@
-//! The maintenance that every node does: sweep and prune. There is no leader; `skip locked` keeps the nodes apart.
+//! The maintenance that every node does: sweep, prune, and plan recurring jobs. There is no leader; `skip locked` keeps the nodes apart.
 
 use std::time::{Duration, Instant};
 
 use tokio_postgres::types::Type;
 use tokio_util::sync::CancellationToken;
 
+use crate::engine::recurring::{plan_runs, restore_lost_runs};
 use crate::engine::retry::RetryDelay;
 use crate::engine::sweep::{Swept, declare_dead, settle_abandoned};
 use crate::error::Error;
@@ -38,12 +39,16 @@ pub async fn maintain(
     let (tick, gap_max) = (lease / SWEEPS, lease / GAP_PART);
     let mut retry_delay = RetryDelay::default();
     let mut next_prune = Instant::now();
+    let mut looked_up_to = 0;
     while !stop.is_cancelled() {
         let mut done = sweep(pool, lease_pool, tick, gap_max).await.map(|swept| {
             if !swept.dead.is_empty() || swept.released + swept.buried > 0 || swept.leases_extended {
                 tracing::info!(worker = name, ?swept, "swept");
             }
         });
+        if done.is_ok() {
+            done = plan(pool, &mut looked_up_to).await;
+        }
         if done.is_ok() && Instant::now() >= next_prune {
             done = pool.run(async |client| prune(&client, keep_history).await).await.map(drop);
             next_prune = Instant::now() + if done.is_ok() { PRUNE_EVERY } else { PRUNE_AGAIN };
@@ -57,7 +62,7 @@ pub async fn maintain(
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, worker = name, "cannot sweep or prune, will try again");
+                tracing::warn!(%error, worker = name, "cannot sweep, plan or prune, will try again");
                 retry_delay.wait(stop).await;
             }
         }
@@ -70,6 +75,12 @@ async fn sweep(pool: &Pool, lease_pool: &Pool, tick: Duration, gap_max: Duration
     let Some(mut swept) = swept else { return Ok(Swept::default()) };
     (swept.released, swept.buried) = pool.run(async |client| settle_abandoned(&client).await).await?;
     Ok(swept)
+}
+
+/// Plans the recurring jobs that no settle has planned, and restores the live jobs that are gone, of a page of them.
+async fn plan(pool: &Pool, looked_up_to: &mut i64) -> Result<(), Error> {
+    *looked_up_to = pool.run(async |client| restore_lost_runs(&client, *looked_up_to).await).await?;
+    pool.run(async |client| plan_runs(&client).await).await.map(drop)
 }
 
 /// Drops the history and the audit log that are too old, and creates the history's partitions of the coming week. Returns

@@ -18,8 +18,12 @@ pub(crate) mod gauges;
 pub(crate) mod hint;
 pub(crate) mod lease;
 pub(crate) mod maintenance;
+pub(crate) mod recurring;
 pub(crate) mod retry;
+pub(crate) mod run_times;
 pub(crate) mod settle;
+pub(crate) mod settle_columns;
+pub(crate) mod settle_runs;
 pub(crate) mod sweep;
 pub(crate) mod token;
 
@@ -34,8 +38,11 @@ pub use self::lease::{
     claims_of_token, heartbeat, held, progress, quiet_workers, register, renew, retire, workers_of_token,
 };
 pub use self::maintenance::{RENEWALS, lease_limit, maintain};
+pub use self::recurring::{plan_runs, restore_lost_runs};
 pub use self::retry::RetryDelay;
-pub use self::settle::{SettleResult, settle, written_followers};
+pub use self::run_times::RunTimes;
+pub use self::settle::{settle, written_followers};
+pub use self::settle_columns::SettleResult;
 pub use self::sweep::{Swept, declare_dead, settle_abandoned, sweep};
 pub use self::token::{TokenHash, hash, token_hashes};
 pub use crate::job::claim::{Claimed, QueueSlots};
@@ -46,4 +53,6 @@ pub use crate::job::followers::check_followers;
 pub use crate::job::limits;
 pub use crate::job::new_job::check_name;
 pub use crate::job::pace::{AHEAD_MAX, Pace};
+pub use crate::job::recurrence::Plan;
+pub use crate::job::run_ending::{decide_run, skip_late};
 pub use crate::postgres::{Ctid, MIGRATION_LOCK, MIGRATIONS, Pool, Session, Sql};

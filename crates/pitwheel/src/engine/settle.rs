@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::Type;
 
 use crate::engine::claim_columns::{ClaimColumns, claim_of_row};
-use crate::engine::enqueue::{Columns, millis};
+use crate::engine::settle_columns::{Finish, PutBack, SettleResult, mark};
+use crate::engine::settle_runs::{complete_runs, finish_runs, put_back_runs};
 use crate::error::Error;
 use crate::job::claim::Claim;
 use crate::job::ending::{Ending, Settlement};
@@ -24,23 +25,6 @@ const DROP_HOLDS: &str = include_str!("../../sql/engine/drop_holds.sql");
 /// The SQLSTATE of a statement that met a locked row.
 const LOCK_NOT_AVAILABLE: &str = "55P03";
 
-/// What became of one ending of a batch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SettleResult {
-    /// It was written.
-    Written,
-    /// The claim had ended before, by a write of its own worker: this ending is repeated, or the handler settled the job in a
-    /// transaction of its own. Nothing was written now. Known from the history, for a day; otherwise it is `Lost`. A completion is
-    /// `Already` only if the job was completed then.
-    Already,
-    /// The claim is gone: swept, claimed again, or settled before. Nothing was written.
-    Lost,
-    /// Another transaction has locked the row. It is not waited for, so nothing was written, and the caller must come back to it.
-    Locked,
-    /// Postgres refuses this ending, for this reason. Nothing was written, and the claim still holds: it can end in another way.
-    Refused(String),
-}
-
 /// Writes a batch of endings, and deletes the given empty holds. Returns one result for each ending, in order. An ending that
 /// Postgres refuses is found by bisection, and the others are written.
 ///
@@ -53,16 +37,13 @@ pub async fn settle(
     let mut results = vec![SettleResult::Lost; batch.len()];
     let mut holds = holds;
     let (order, repeated) = in_order(batch);
-    let ByStatement { done, forgotten, mut finished, back } = by_statement(batch, order);
+    let ByStatement { done, forgotten, mut finished, back, done_runs, mut runs } = by_statement(batch, order);
     for (statement, which) in [(DONE, done), (COMPLETE, forgotten)] {
         if !which.is_empty() {
             let completed = complete(client, statement, batch, &which, holds, &mut results).await;
-            match completed {
-                Ok(()) => holds = &[],
-                // One of the rows is locked, or refused: finish.sql finds out which.
-                Err(Error::Database(error))
-                    if error.refused_with(LOCK_NOT_AVAILABLE) || error.refuses_values() => {}
-                Err(error) => return Err(error),
+            // One of the rows is locked, or refused: finish.sql finds out which.
+            if unless_locked(completed)? {
+                holds = &[];
             }
         }
         // The row has moved since the claim (progress, or a cancel request), it is locked, or the claim is lost.
@@ -77,6 +58,19 @@ pub async fn settle(
         finished.sort_unstable_by_key(|&at| batch[at].claim.id);
         write_each(client, Statement::Finish(std::mem::take(&mut holds)), batch, &finished, &mut results)
             .await?;
+        // The row is locked, or it is a run of a recurring job that has no plan.
+        runs.extend(finished.iter().filter(|&&at| results[at] == SettleResult::Locked));
+    }
+    if !done_runs.is_empty() {
+        let completed = complete_runs(client, batch, &done_runs, holds, &mut results).await;
+        if unless_locked(completed)? {
+            holds = &[];
+        }
+        runs.extend(done_runs.iter().filter(|&&at| results[at] != SettleResult::Written));
+    }
+    if !runs.is_empty() {
+        runs.sort_unstable_by_key(|&at| batch[at].claim.id);
+        settle_runs(client, batch, &runs, std::mem::take(&mut holds), &mut results).await?;
     }
     if !holds.is_empty() {
         client.rows(DROP_HOLDS, &[(&holds, Type::INT8_ARRAY)]).await?;
@@ -110,7 +104,7 @@ async fn find_already_settled(client: &impl Sql, batch: &[Settlement], results: 
         Ok(rows) => {
             let done: HashMap<Claim, bool> = rows.iter().map(|row| (claim_of_row(row), row.get(3))).collect();
             for at in lost {
-                let Settlement { claim, ending } = &batch[at];
+                let Settlement { claim, ending, .. } = &batch[at];
                 if done.get(claim).is_some_and(|done| *done || !ending.is_done()) {
                     results[at] = SettleResult::Already;
                 }
@@ -127,13 +121,33 @@ struct ByStatement {
     forgotten: Vec<usize>,
     finished: Vec<usize>,
     back: Vec<usize>,
+    /// Runs of recurring jobs, with a plan: those that are done and have nothing else to write, and the others.
+    done_runs: Vec<usize>,
+    runs: Vec<usize>,
+}
+
+/// Whether the statement was executed. False: it met a row that is locked, or that Postgres refuses.
+fn unless_locked(executed: Result<(), Error>) -> Result<bool, Error> {
+    match executed {
+        Ok(()) => Ok(true),
+        Err(Error::Database(error)) if error.refused_with(LOCK_NOT_AVAILABLE) || error.refuses_values() => {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 fn by_statement(batch: &[Settlement], order: Vec<usize>) -> ByStatement {
     let mut sorted = ByStatement::default();
     for at in order {
-        let Settlement { claim, ending } = &batch[at];
+        let Settlement { claim, ending, plan } = &batch[at];
         let which = match ending {
+            Ending::Done { ctid: Some(_), result: None, then, .. }
+                if plan.is_some() && then.is_empty() && claim.holder != 0 =>
+            {
+                &mut sorted.done_runs
+            }
+            _ if plan.is_some() => &mut sorted.runs,
             // The statements for these compare the holder, so it must be known.
             Ending::Done { ctid: Some(_), result: None, then, history }
                 if then.is_empty() && claim.holder != 0 =>
@@ -159,6 +173,27 @@ enum Statement<'a> {
     PutBack,
     /// With holds that were emptied.
     Finish(&'a [i64]),
+    PutBackRuns,
+    /// With holds that were emptied.
+    FinishRuns(&'a [i64]),
+}
+
+/// Writes the endings of runs of recurring jobs. What is no run stays as it was marked.
+async fn settle_runs(
+    client: &impl Sql,
+    batch: &[Settlement],
+    runs: &[usize],
+    holds: &[i64],
+    results: &mut [SettleResult],
+) -> Result<(), Error> {
+    let back: Vec<usize> = runs.iter().copied().filter(|&at| batch[at].ending.waits_again()).collect();
+    if !back.is_empty() {
+        write_each(client, Statement::PutBackRuns, batch, &back, results).await?;
+    }
+    // Of those that should wait, what is left has a cancel request, a recurring job that was disabled or deleted, or a locked row.
+    let left = |at: &usize| matches!(results[*at], SettleResult::Lost | SettleResult::Locked);
+    let left: Vec<usize> = runs.iter().copied().filter(left).collect();
+    write_each(client, Statement::FinishRuns(holds), batch, &left, results).await
 }
 
 /// Writes endings together. If Postgres refuses them, bisects them until the one that it refuses stands alone.
@@ -174,6 +209,8 @@ async fn write_each(
         let written = match statement {
             Statement::PutBack => put_back(client, batch, part, results).await,
             Statement::Finish(emptied) => finish(client, batch, part, emptied, results).await,
+            Statement::PutBackRuns => put_back_runs(client, batch, part, results).await,
+            Statement::FinishRuns(emptied) => finish_runs(client, batch, part, emptied, results).await,
         };
         match (written, part) {
             (Ok(()), _) => {}
@@ -227,13 +264,7 @@ async fn complete(
     results: &mut [SettleResult],
 ) -> Result<(), Error> {
     let claims = ClaimColumns::new(which.iter().map(|&at| batch[at].claim));
-    let ctids: Vec<Option<Ctid>> = which
-        .iter()
-        .map(|&at| match batch[at].ending {
-            Ending::Done { ctid, .. } => ctid,
-            _ => None,
-        })
-        .collect();
+    let ctids: Vec<Option<Ctid>> = which.iter().map(|&at| batch[at].ending.ctid()).collect();
     let params: Params = &[
         (&claims.ids, Type::INT8_ARRAY),
         (&claims.fences, Type::INT8_ARRAY),
@@ -243,75 +274,6 @@ async fn complete(
     ];
     mark(&client.rows(statement, params).await?, batch, which, results);
     Ok(())
-}
-
-/// The parameters of finish.sql, as columns.
-#[derive(Default)]
-pub(crate) struct Finish<'a> {
-    pub(crate) claims: ClaimColumns,
-    pub(crate) states: Vec<Option<&'static str>>,
-    pub(crate) errors: Vec<Option<&'a str>>,
-    pub(crate) results: Vec<Option<&'a str>>,
-    pub(crate) emptied: &'a [i64],
-    /// The claim whose job each follower follows.
-    pub(crate) followed: ClaimColumns,
-    pub(crate) followers: Columns<'a>,
-    /// The ending lets the job wait again, and finishes it only if a cancel was requested.
-    pub(crate) if_cancelled: Vec<bool>,
-}
-
-impl<'a> Finish<'a> {
-    pub(crate) fn push(&mut self, claim: Claim, ending: &'a Ending) {
-        let (state, error, result) = match ending {
-            Ending::Done { history, result, .. } => {
-                let state = if result.is_some() || *history == History::All { Some("done") } else { None };
-                (state, None, result.as_deref())
-            }
-            Ending::Dead { error, .. } => (Some("dead"), Some(error), None),
-            Ending::Cancelled { error, .. } => (Some("cancelled"), error.as_ref(), None),
-            // It was not put back, because a cancel was requested.
-            Ending::Retry { error, .. } | Ending::Crash { error } => (Some("cancelled"), Some(error), None),
-            Ending::Snooze { .. } | Ending::Release => (Some("cancelled"), None, None),
-        };
-        self.claims.push(claim);
-        self.states.push(state);
-        self.errors.push(error.map(String::as_str));
-        self.results.push(result);
-        self.if_cancelled
-            .push(!matches!(ending, Ending::Done { .. } | Ending::Dead { .. } | Ending::Cancelled { .. }));
-        for follower in ending.then() {
-            self.followed.push(claim);
-            self.followers.push(follower);
-        }
-    }
-
-    /// The parameters in the order of the statement, each with its type.
-    pub(crate) fn params(&self) -> [(&(dyn ToSql + Sync), Type); 21] {
-        let followers = &self.followers;
-        [
-            (&self.claims.ids, Type::INT8_ARRAY),
-            (&self.claims.fences, Type::INT8_ARRAY),
-            (&self.states, Type::TEXT_ARRAY),
-            (&self.errors, Type::TEXT_ARRAY),
-            (&self.results, Type::TEXT_ARRAY),
-            (&self.emptied, Type::INT8_ARRAY),
-            (&self.followed.ids, Type::INT8_ARRAY),
-            (&self.followed.fences, Type::INT8_ARRAY),
-            (&followers.kinds, Type::TEXT_ARRAY),
-            (&followers.payloads, Type::TEXT_ARRAY),
-            (&followers.queues, Type::TEXT_ARRAY),
-            (&followers.delays_ms, Type::INT8_ARRAY),
-            (&followers.run_ats_us, Type::INT8_ARRAY),
-            (&followers.priorities, Type::INT2_ARRAY),
-            (&followers.max_attempts, Type::INT4_ARRAY),
-            (&followers.timeouts_ms, Type::INT8_ARRAY),
-            (&followers.metadata, Type::TEXT_ARRAY),
-            (&followers.keys, Type::TEXT_ARRAY),
-            (&self.if_cancelled, Type::BOOL_ARRAY),
-            (&self.claims.holders, Type::INT8_ARRAY),
-            (&self.followed.holders, Type::INT8_ARRAY),
-        ]
-    }
 }
 
 async fn finish(
@@ -333,46 +295,8 @@ async fn put_back(
     which: &[usize],
     results: &mut [SettleResult],
 ) -> Result<(), Error> {
-    let claims = ClaimColumns::new(which.iter().map(|&at| batch[at].claim));
-    let mut delays = Vec::with_capacity(which.len());
-    let mut uncharged = Vec::with_capacity(which.len());
-    let mut crashed = Vec::with_capacity(which.len());
-    let mut errors = Vec::with_capacity(which.len());
-    for &at in which {
-        let (delay, error) = match &batch[at].ending {
-            Ending::Retry { delay, error } => (millis(*delay), Some(error)),
-            Ending::Snooze { delay } => (millis(*delay), None),
-            Ending::Crash { error } => (0, Some(error)),
-            _ => (0, None),
-        };
-        delays.push(delay);
-        uncharged.push(!matches!(batch[at].ending, Ending::Retry { .. }));
-        crashed.push(matches!(batch[at].ending, Ending::Crash { .. }));
-        errors.push(error);
-    }
-    let params: Params = &[
-        (&claims.ids, Type::INT8_ARRAY),
-        (&claims.fences, Type::INT8_ARRAY),
-        (&claims.holders, Type::INT8_ARRAY),
-        (&delays, Type::INT8_ARRAY),
-        (&uncharged, Type::BOOL_ARRAY),
-        (&crashed, Type::BOOL_ARRAY),
-        (&errors, Type::TEXT_ARRAY),
-    ];
-    mark(&client.rows(PUT_BACK, params).await?, batch, which, results);
+    let mut columns = PutBack::default();
+    which.iter().for_each(|&at| columns.push(batch[at].claim, &batch[at].ending));
+    mark(&client.rows(PUT_BACK, &columns.params()).await?, batch, which, results);
     Ok(())
-}
-
-/// Marks the claims that the statement returned as written, or as locked. `which` is sorted by id, so each is found by bisection. Fence and
-/// holder tell claims of one job apart: a late holder's ending may be in one batch with that of the next holder.
-fn mark(rows: &[tokio_postgres::Row], batch: &[Settlement], which: &[usize], results: &mut [SettleResult]) {
-    for row in rows {
-        let claim = claim_of_row(row);
-        let first = which.partition_point(|&at| batch[at].claim.id < claim.id);
-        let same_job = which[first..].iter().take_while(|&&at| batch[at].claim.id == claim.id);
-        if let Some(&at) = same_job.into_iter().find(|&&at| batch[at].claim.is_of(claim)) {
-            let is_written: bool = row.get(3);
-            results[at] = if is_written { SettleResult::Written } else { SettleResult::Locked };
-        }
-    }
 }

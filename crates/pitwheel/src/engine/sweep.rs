@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use tokio_postgres::types::Type;
 
 use crate::engine::enqueue::{millis, unsigned};
-use crate::engine::settle::{SettleResult, settle};
+use crate::engine::settle::settle;
+use crate::engine::settle_columns::SettleResult;
 use crate::error::Error;
 use crate::job::claim::Claim;
 use crate::job::ending::{Ending, Settlement, after_crash};
@@ -93,6 +94,7 @@ async fn settle_page(client: &impl Sql, above: i64) -> Result<Page, Error> {
     let held = rows.iter().filter_map(|row| {
         let id: Option<i64> = row.get("id");
         id.map(|id| Settlement {
+            plan: None,
             claim: Claim { id, fence: row.get("fence"), holder: row.get("holder") },
             ending: after_crash(row.get("crashes"), unsigned(row.get("attempt")), row.get("worker")),
         })

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use crate::job::recurrence::Recurrence;
 use crate::postgres::Ctid;
 
 /// The proof of a claim: a job, its fence, and who claimed it.
@@ -74,6 +75,8 @@ pub struct Claimed {
     pub payload: String,
     /// Its metadata, as JSON text.
     pub metadata: Option<String>,
+    /// The recurring job that it is a run of.
+    pub recurrence: Option<Box<Recurrence>>,
 }
 
 #[cfg(test)]

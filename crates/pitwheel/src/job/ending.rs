@@ -1,6 +1,6 @@
 //! How an attempt ends: what the handler returns, and what the engine makes of it.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
@@ -10,6 +10,7 @@ use crate::job::claim::Claim;
 use crate::job::limits::ERROR_CHARS_MAX;
 use crate::job::new_job::{History, NewJob, to_json};
 use crate::job::payload;
+use crate::job::recurrence::{NextHint, Plan};
 use crate::postgres::Ctid;
 
 /// After this many crashes a job is a suspect and runs alone. Not after the first: machines fail more often than jobs kill
@@ -47,6 +48,7 @@ pub enum Verdict {
 pub struct Completion {
     pub(crate) result: Option<String>,
     pub(crate) then: Vec<NewJob>,
+    pub(crate) next: NextHint,
 }
 
 impl Verdict {
@@ -65,7 +67,7 @@ impl Verdict {
     pub fn complete_with_raw(json: impl Into<String>) -> Result<Completion, Error> {
         let json = json.into();
         payload::check(&json).map_err(|problem| Error::Payload { what: "result", problem })?;
-        Ok(Completion { result: Some(json), then: Vec::new() })
+        Ok(Completion { result: Some(json), ..Completion::default() })
     }
 
     /// The job is dead, for this reason.
@@ -85,6 +87,21 @@ impl Completion {
     #[must_use = "a completion does nothing until the handler returns it"]
     pub fn then(mut self, job: impl Into<NewJob>) -> Completion {
         self.then.push(job.into());
+        self
+    }
+
+    /// How many new things a run of a recurring job found. With an adaptive cadence, some make the time to the next run shorter,
+    /// and none make it longer. Other jobs ignore it.
+    #[must_use = "a completion does nothing until the handler returns it"]
+    pub fn found(mut self, count: u64) -> Completion {
+        self.next.found = Some(count);
+        self
+    }
+
+    /// The time of the next run of a recurring job, instead of the one by its cadence. Other jobs ignore it.
+    #[must_use = "a completion does nothing until the handler returns it"]
+    pub fn next_at(mut self, time: SystemTime) -> Completion {
+        self.next.at = Some(time);
         self
     }
 }
@@ -142,12 +159,19 @@ pub struct Settlement {
     pub claim: Claim,
     /// How it ends.
     pub ending: Ending,
+    /// When its recurring job runs next. Without it, for a run, the maintenance of a node plans that.
+    pub plan: Option<Box<Plan>>,
 }
 
 impl Settlement {
+    /// The ending of a job that is no run of a recurring job.
+    pub fn new(claim: Claim, ending: Ending) -> Settlement {
+        Settlement { claim, ending, plan: None }
+    }
+
     /// The claim is given back as if it had never been made.
     pub fn release(claim: Claim) -> Settlement {
-        Settlement { claim, ending: Ending::Release }
+        Settlement::new(claim, Ending::Release)
     }
 }
 
@@ -228,6 +252,19 @@ impl Ending {
         Ending::Dead { error, then: Vec::new() }
     }
 
+    /// Where the row was when it was claimed, if that is known and of use.
+    pub(crate) fn ctid(&self) -> Option<Ctid> {
+        match self {
+            Ending::Done { ctid, .. } => *ctid,
+            _ => None,
+        }
+    }
+
+    /// Whether it lets the job wait again.
+    pub(crate) fn waits_again(&self) -> bool {
+        !matches!(self, Ending::Done { .. } | Ending::Dead { .. } | Ending::Cancelled { .. })
+    }
+
     /// The jobs that follow from it.
     pub fn then(&self) -> &[NewJob] {
         match self {
@@ -256,7 +293,7 @@ pub struct Attempt<'a> {
 /// How an outcome ends its attempt. `random`, between 0 and 1, spreads the backoff.
 pub fn decide(outcome: Outcome, attempt: &Attempt<'_>, random: f64) -> Ending {
     let (failure, delay) = match outcome {
-        Outcome::Verdict(Verdict::Complete(Completion { result, then })) => {
+        Outcome::Verdict(Verdict::Complete(Completion { result, then, .. })) => {
             return Ending::Done { history: attempt.history, ctid: attempt.ctid, result, then };
         }
         Outcome::Verdict(Verdict::Snooze(delay)) => return Ending::Snooze { delay },

@@ -116,6 +116,8 @@ pub struct JobDetail {
     pub cancel_requested_at: Option<SystemTime>,
     /// The name of the worker that holds it, or held it last.
     pub worker: Option<String>,
+    /// The id of the recurring job that it is a run of.
+    pub recurring: Option<i64>,
     /// The payload, as it was enqueued.
     pub payload: String,
     /// The metadata, as it was enqueued.
@@ -167,6 +169,7 @@ pub(crate) async fn job(client: &impl Sql, id: i64) -> Result<JobDetail, Error> 
         timeout_ms: row.get("timeout_ms"),
         cancel_requested_at: row.get("cancel_requested_at"),
         worker: row.get("worker"),
+        recurring: row.get("recurring"),
         payload: row.get("payload"),
         metadata: row.get("metadata"),
         result: row.get("result"),
@@ -174,7 +177,7 @@ pub(crate) async fn job(client: &impl Sql, id: i64) -> Result<JobDetail, Error> 
     })
 }
 
-fn summary(row: &Row) -> Result<JobSummary, Error> {
+pub(crate) fn summary(row: &Row) -> Result<JobSummary, Error> {
     Ok(JobSummary {
         id: row.get("id"),
         kind: row.get("kind"),

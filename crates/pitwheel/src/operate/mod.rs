@@ -9,5 +9,8 @@ pub(crate) mod jobs;
 pub(crate) mod kinds;
 mod page;
 pub(crate) mod queues;
+pub(crate) mod recurring;
+pub(crate) mod recurring_columns;
+pub(crate) mod recurring_jobs;
 pub(crate) mod tokens;
 pub(crate) mod workers;

@@ -1,14 +1,25 @@
 //! For [sqlx](https://docs.rs/sqlx).
 
-use ::sqlx::postgres::PgArguments;
+use ::sqlx::postgres::{PgArguments, PgRow};
 use ::sqlx::{PgConnection, Postgres, Row};
 
 use crate::engine::enqueue::{Columns, ENQUEUE, ENQUEUE_KEYED, Enqueued, Enqueuing, Inserted};
-use crate::engine::settle::{FINISH, Finish, LOCK_CLAIM};
+use crate::engine::recurring::time;
+use crate::engine::settle::{FINISH, LOCK_CLAIM};
+use crate::engine::settle_columns::{Finish, Plans};
+use crate::engine::settle_runs::FINISH_RUNS;
 use crate::error::Error;
 use crate::job::claim::Settled;
+use crate::job::ending::{Completion, Settlement, Verdict};
 use crate::job::new_job::NewJob;
+use crate::job::new_recurring::NewRecurring;
+use crate::job::recurrence::NextRun;
+use crate::operate::recurring::{CREATE, Created, DISABLE, ENABLE, MISSING, next_run, plans};
+use crate::operate::recurring_columns::NewColumns;
+use crate::transaction::completed::Completed;
 use crate::worker::context::Context;
+
+const NOW_US: &str = include_str!("../../sql/engine/now_us.sql");
 
 /// Enqueues in the transaction (`&mut *tx`). A duplicate key returns the live job and does not fail the transaction.
 pub async fn enqueue<T: Into<NewJob>>(
@@ -26,14 +37,25 @@ pub async fn enqueue<T: Into<NewJob>>(
 /// Completes the handler's job in the transaction (`&mut *tx`), with the followers that [`Context::then`] named. Then return
 /// `Ok(())`: if the transaction did not commit after all, the attempt counts as failed.
 pub async fn complete(transaction: &mut PgConnection, context: &Context) -> Result<Settled, Error> {
-    let ending = context.complete_in_transaction()?;
-    let mut columns = Finish::default();
-    columns.push(context.claim(), &ending);
-    let claim = context.claim();
+    Ok(complete_with(transaction, context, Verdict::complete()).await?.settled)
+}
+
+/// Completes the handler's job like [`complete`], with a result, further followers, or what a run says about the next one.
+/// Returns also when the recurring job runs next.
+pub async fn complete_with(
+    transaction: &mut PgConnection,
+    context: &Context,
+    completion: Completion,
+) -> Result<Completed, Error> {
+    let Settlement { claim, ending, plan } = context.complete_in_transaction(completion)?;
+    let (mut columns, mut plans) = (Finish::default(), Plans::default());
+    columns.push(claim, &ending);
+    plans.push(plan.as_deref());
     let lock =
         ::sqlx::query(LOCK_CLAIM).bind(claim.id).bind(claim.fence).bind(claim.holder).persistent(false);
-    lock.execute(&mut *transaction).await?;
-    let query = ::sqlx::query(FINISH)
+    let locked = lock.fetch_optional(&mut *transaction).await?;
+    let run: Option<i64> = locked.map(|row| row.try_get(0)).transpose()?.flatten();
+    let query = ::sqlx::query(if run.is_some() { FINISH_RUNS } else { FINISH })
         .bind(columns.claims.ids)
         .bind(columns.claims.fences)
         .bind(columns.states)
@@ -42,13 +64,75 @@ pub async fn complete(transaction: &mut PgConnection, context: &Context) -> Resu
         .bind(columns.emptied)
         .bind(columns.followed.ids)
         .bind(columns.followed.fences);
-    let query = bind(query, columns.followers, true)
+    let mut query = bind(query, columns.followers, true)
         .bind(columns.if_cancelled)
         .bind(columns.claims.holders)
         .bind(columns.followed.holders);
+    if run.is_some() {
+        query = query
+            .bind(plans.versions)
+            .bind(plans.next_us)
+            .bind(plans.anchors_us)
+            .bind(plans.reasons)
+            .bind(plans.intervals_ms)
+            .bind(plans.skipped);
+    }
     let rows = query.persistent(false).fetch_all(transaction).await?;
-    let written = rows.first().map(|row| row.try_get(3)).transpose()?;
-    Ok(if written == Some(true) { Settled::Written } else { Settled::Lost })
+    let Some(row) = rows.first().filter(|row| row.try_get(3).unwrap_or(false)) else {
+        return Ok(Completed::LOST);
+    };
+    let next = if run.is_some() { next_run(row.try_get(4)?, row.try_get(5)?) } else { None };
+    Ok(Completed::written(next))
+}
+
+/// Creates a recurring job in the transaction (`&mut *tx`), like [`RecurringJobs::create`](crate::RecurringJobs::create). Its row
+/// stays locked until the transaction ends.
+pub async fn create_recurring(
+    transaction: &mut PgConnection,
+    recurring: &NewRecurring,
+) -> Result<Created, Error> {
+    recurring.check()?;
+    let now: i64 = ::sqlx::query(NOW_US).persistent(false).fetch_one(&mut *transaction).await?.try_get(0)?;
+    let plans = [plans(recurring, time(now))?];
+    let columns = NewColumns::new(std::slice::from_ref(recurring), &plans);
+    let query = ::sqlx::query(CREATE)
+        .bind(columns.kinds)
+        .bind(columns.keys)
+        .bind(columns.cadences)
+        .bind(columns.payloads)
+        .bind(columns.misfires)
+        .bind(columns.queues)
+        .bind(columns.priorities)
+        .bind(columns.max_attempts)
+        .bind(columns.timeouts_ms)
+        .bind(columns.metadata)
+        .bind(columns.first_us)
+        .bind(columns.first_anchors_us)
+        .bind(columns.changed_us)
+        .bind(columns.changed_anchors_us)
+        .bind(columns.intervals_ms)
+        .bind(None::<String>);
+    let row = query.persistent(false).fetch_one(transaction).await?;
+    let next_run = next_run(row.try_get(2)?, row.try_get(3)?);
+    Ok(Created { id: row.try_get(0)?, is_new: row.try_get(1)?, next_run, due: None })
+}
+
+/// Enables a recurring job in the transaction (`&mut *tx`), like [`RecurringJobs::enable`](crate::RecurringJobs::enable). Its row
+/// stays locked until the transaction ends. Returns when it runs next; `None`: a node is yet to plan it.
+pub async fn enable_recurring(transaction: &mut PgConnection, id: i64) -> Result<Option<NextRun>, Error> {
+    let row = change(transaction, ENABLE, id).await?;
+    Ok(next_run(row.try_get(2)?, row.try_get(3)?))
+}
+
+/// Disables a recurring job in the transaction (`&mut *tx`), like [`RecurringJobs::disable`](crate::RecurringJobs::disable). Its
+/// row stays locked until the transaction ends. False: it was disabled already.
+pub async fn disable_recurring(transaction: &mut PgConnection, id: i64) -> Result<bool, Error> {
+    Ok(change(transaction, DISABLE, id).await?.try_get(0)?)
+}
+
+async fn change(transaction: &mut PgConnection, sql: &'static str, id: i64) -> Result<PgRow, Error> {
+    let query = ::sqlx::query(sql).bind(id).bind(None::<String>).persistent(false);
+    query.fetch_optional(transaction).await?.ok_or(Error::NotFound(id, MISSING))
 }
 
 async fn send(transaction: &mut PgConnection, columns: Columns<'_>) -> Result<Vec<Inserted>, Error> {

@@ -4,10 +4,17 @@ use ::tokio_postgres::Transaction;
 use ::tokio_postgres::types::Type;
 
 use crate::engine::enqueue::{self, Enqueued, Enqueuing};
-use crate::engine::settle::{FINISH, Finish, LOCK_CLAIM};
+use crate::engine::settle::{FINISH, LOCK_CLAIM};
+use crate::engine::settle_columns::{Finish, Plans};
+use crate::engine::settle_runs::FINISH_RUNS;
 use crate::error::Error;
 use crate::job::claim::Settled;
+use crate::job::ending::{Completion, Settlement, Verdict};
 use crate::job::new_job::NewJob;
+use crate::job::new_recurring::NewRecurring;
+use crate::job::recurrence::NextRun;
+use crate::operate::recurring::{self, Created};
+use crate::transaction::completed::Completed;
 use crate::worker::context::Context;
 
 /// Enqueues in the transaction. A duplicate key returns the live job and does not fail the transaction.
@@ -26,14 +33,51 @@ pub async fn enqueue<T: Into<NewJob>>(
 /// Completes the handler's job in the transaction, with the followers that [`Context::then`] named. Then return `Ok(())`: if
 /// the transaction did not commit after all, the attempt counts as failed.
 pub async fn complete(transaction: &Transaction<'_>, context: &Context) -> Result<Settled, Error> {
-    let ending = context.complete_in_transaction()?;
-    let mut columns = Finish::default();
-    columns.push(context.claim(), &ending);
-    let claim = context.claim();
+    Ok(complete_with(transaction, context, Verdict::complete()).await?.settled)
+}
+
+/// Completes the handler's job like [`complete`], with a result, further followers, or what a run says about the next one.
+/// Returns also when the recurring job runs next.
+pub async fn complete_with(
+    transaction: &Transaction<'_>,
+    context: &Context,
+    completion: Completion,
+) -> Result<Completed, Error> {
+    let Settlement { claim, ending, plan } = context.complete_in_transaction(completion)?;
+    let (mut columns, mut plans) = (Finish::default(), Plans::default());
+    columns.push(claim, &ending);
+    plans.push(plan.as_deref());
     let locked =
         [(&claim.id as _, Type::INT8), (&claim.fence as _, Type::INT8), (&claim.holder as _, Type::INT8)];
-    transaction.query_typed(LOCK_CLAIM, &locked).await?;
-    let rows = transaction.query_typed(FINISH, &columns.params()).await?;
-    let written = rows.first().is_some_and(|row| row.get(3));
-    Ok(if written { Settled::Written } else { Settled::Lost })
+    let locked = transaction.query_typed(LOCK_CLAIM, &locked).await?;
+    let is_run = locked.first().is_some_and(|row| row.get::<_, Option<i64>>(0).is_some());
+    let rows = if is_run {
+        let params: Vec<_> = columns.params().into_iter().chain(plans.params()).collect();
+        transaction.query_typed(FINISH_RUNS, &params).await?
+    } else {
+        transaction.query_typed(FINISH, &columns.params()).await?
+    };
+    let Some(row) = rows.first().filter(|row| row.get(3)) else { return Ok(Completed::LOST) };
+    Ok(Completed::written(if is_run { recurring::next_run(row.get(4), row.get(5)) } else { None }))
+}
+
+/// Creates a recurring job in the transaction, like [`RecurringJobs::create`](crate::RecurringJobs::create). Its row stays locked
+/// until the transaction ends.
+pub async fn create_recurring(
+    transaction: &Transaction<'_>,
+    recurring: &NewRecurring,
+) -> Result<Created, Error> {
+    recurring::only(recurring::create(transaction.client(), None, std::slice::from_ref(recurring)).await?)
+}
+
+/// Enables a recurring job in the transaction, like [`RecurringJobs::enable`](crate::RecurringJobs::enable). Its row stays locked until the transaction
+/// ends. Returns when it runs next; `None`: that is not known before a run in progress has ended, or a node has planned it.
+pub async fn enable_recurring(transaction: &Transaction<'_>, id: i64) -> Result<Option<NextRun>, Error> {
+    recurring::enable(transaction.client(), None, id).await.map(|changed| changed.next_run)
+}
+
+/// Disables a recurring job in the transaction, like [`RecurringJobs::disable`](crate::RecurringJobs::disable). Its row stays
+/// locked until the transaction ends. False: it was disabled already.
+pub async fn disable_recurring(transaction: &Transaction<'_>, id: i64) -> Result<bool, Error> {
+    recurring::disable(transaction.client(), None, id).await.map(|changed| changed.changed)
 }

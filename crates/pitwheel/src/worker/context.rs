@@ -11,10 +11,13 @@ use crate::error::Error;
 use crate::job::claim::{Claim, Claimed};
 use crate::job::ending::Completion;
 #[cfg(any(feature = "sqlx", feature = "tokio-postgres"))]
-use crate::job::ending::Ending;
+use crate::job::ending::{Ending, Settlement};
 use crate::job::followers::check_followers;
 use crate::job::limits::NOTE_CHARS_MAX;
 use crate::job::new_job::{History, NewJob};
+use crate::job::recurrence::Recurrence;
+#[cfg(any(feature = "sqlx", feature = "tokio-postgres"))]
+use crate::job::recurrence::RunEnd;
 use crate::job::trace::TraceContext;
 use crate::worker::backend::Backend;
 
@@ -87,6 +90,11 @@ impl Context {
     /// Its key, if it has one.
     pub fn key(&self) -> Option<&str> {
         self.inner.job.key.as_deref()
+    }
+
+    /// The recurring job that this job is a run of.
+    pub fn recurring(&self) -> Option<&Recurrence> {
+        self.inner.job.recurrence.as_deref()
     }
 
     /// Its metadata as a type of yours; `None` when there is none or it does not fit the type.
@@ -184,10 +192,14 @@ impl Context {
 
     /// The ending that the handler writes in a transaction of its own.
     #[cfg(any(feature = "sqlx", feature = "tokio-postgres"))]
-    pub(crate) fn complete_in_transaction(&self) -> Result<Ending, Error> {
-        let Completion { result, then } = self.complete(Completion::default())?;
+    pub(crate) fn complete_in_transaction(&self, completion: Completion) -> Result<Settlement, Error> {
+        let Completion { result, then, next } = self.complete(completion)?;
         self.inner.settled_by_handler.store(true, Ordering::Release);
-        Ok(Ending::Done { history: self.inner.history, ctid: None, result, then })
+        let plan = self.recurring().and_then(|recurrence| {
+            recurrence.after_run(RunEnd::Done(next), recurrence.clock.now(), fastrand::f64())
+        });
+        let ending = Ending::Done { history: self.inner.history, ctid: None, result, then };
+        Ok(Settlement { claim: self.claim(), ending, plan: plan.map(Box::new) })
     }
 
     pub(crate) fn was_settled_by_handler(&self) -> bool {

@@ -14,11 +14,14 @@ use crate::engine::claimer::{ClaimSink, Reserved};
 use crate::engine::cursor::Bounds;
 use crate::engine::hint::HintListener;
 use crate::engine::lease::Registration;
-use crate::engine::settle::{SettleResult, written_followers};
+use crate::engine::run_times::RunTimes;
+use crate::engine::settle::written_followers;
+use crate::engine::settle_columns::SettleResult;
 use crate::error::Error;
 use crate::job::claim::{Claim, Claimed, QueueSlots};
 use crate::job::ending::{Attempt, Settlement, decide, unless_committed};
 use crate::job::limits::SETTLE_MAX;
+use crate::job::run_ending::{decide_run, skip_late};
 use crate::metrics;
 use crate::postgres::{Pool, Session};
 use crate::worker::backend::Backend;
@@ -54,6 +57,8 @@ pub(super) struct Core {
     freed: Notify,
     id: AtomicI64,
     slots: Mutex<Slots>,
+    /// When the next runs are due of recurring jobs whose last runs were settled here.
+    run_times: Mutex<RunTimes>,
     pub(super) counters: Counters,
 }
 
@@ -81,6 +86,7 @@ impl Core {
             freed: Notify::new(),
             id: AtomicI64::new(id),
             slots: Mutex::new(Slots::new(slots)),
+            run_times: Mutex::default(),
             counters: Counters::default(),
         }
     }
@@ -110,16 +116,23 @@ impl Core {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn run_times(&self) -> MutexGuard<'_, RunTimes> {
+        self.run_times.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Counts what was settled. A job that its handler settled in a transaction of its own is not lost when the settle here finds
     /// it gone.
     pub(super) fn settled(&self, batch: &[Settlement], results: &[SettleResult]) {
         let (mut settled, mut lost) = (0, 0);
         let mut slots = self.slots();
-        for (Settlement { claim, ending }, result) in batch.iter().zip(results) {
+        for (Settlement { claim, ending, plan }, result) in batch.iter().zip(results) {
             if matches!(result, SettleResult::Locked | SettleResult::Refused(_)) {
                 continue;
             }
             let Some(attempt) = slots.settled(*claim) else { continue };
+            if let (SettleResult::Written, Some(due)) = (result, plan.as_ref().and_then(|plan| plan.due)) {
+                self.run_times().add(due);
+            }
             let is_settled = matches!(result, SettleResult::Written | SettleResult::Already);
             if is_settled || attempt.context.was_settled_by_handler() {
                 settled += 1;
@@ -339,6 +352,14 @@ impl ClaimSink for Arc<Core> {
         self.id()
     }
 
+    fn next_run_time(&self) -> Option<Instant> {
+        self.run_times().first()
+    }
+
+    fn run_time_has_come(&self) -> bool {
+        self.run_times().take_until(Instant::now())
+    }
+
     fn alone_wait(&self) -> Duration {
         ALONE_WAIT
     }
@@ -350,6 +371,11 @@ async fn run_one(core: Arc<Core>, handler: Option<Arc<Handler>>, context: Contex
     let Some(handler) = handler else {
         return core.end(Settlement::release(claim));
     };
+    let random = fastrand::f64();
+    let recurrence = context.recurring();
+    if let Some((ending, plan)) = recurrence.and_then(|run| skip_late(run, context.attempt(), random)) {
+        return core.end(Settlement { claim, ending, plan });
+    }
     let outcome = handler.run(&context).await;
     let attempt = Attempt {
         number: context.attempt(),
@@ -360,6 +386,9 @@ async fn run_one(core: Arc<Core>, handler: Option<Arc<Handler>>, context: Contex
         cancelled: context.cancel_requested(),
     };
     let outcome = unless_committed(context.was_settled_by_handler(), outcome);
-    let ending = decide(outcome, &attempt, fastrand::f64());
-    core.end(Settlement { claim, ending });
+    let (ending, plan) = match recurrence {
+        Some(recurrence) => decide_run(outcome, &attempt, recurrence, random),
+        None => (decide(outcome, &attempt, random), None),
+    };
+    core.end(Settlement { claim, ending, plan });
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::retry::RetryDelay;
-use crate::engine::settle::{SettleResult, settle};
+use crate::engine::settle::settle;
+use crate::engine::settle_columns::SettleResult;
 use crate::error::Error;
 use crate::job::claim::Claim;
 use crate::job::ending::{Cause, Ending, Settlement, error_entry};
@@ -102,5 +103,5 @@ fn refused(core: &Core, claim: Claim, problem: &str) -> Settlement {
     );
     let message = format!("its ending was refused: {problem}");
     let error = error_entry(Cause::Error, &message, 0, "");
-    Settlement { claim, ending: Ending::Retry { delay: REFUSED_DELAY, error } }
+    Settlement::new(claim, Ending::Retry { delay: REFUSED_DELAY, error })
 }

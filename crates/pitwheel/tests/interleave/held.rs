@@ -99,7 +99,7 @@ async fn a_hold_deleted_as_empty_is_no_longer_needed() -> Result<()> {
     let reads = emptied.clone();
     let deletes = async move |connection: &mut Connection| {
         let no_job = Claim { id: 0, fence: 0, holder: 0 };
-        let write = Settlement { claim: no_job, ending: Ending::done(History::All, None) };
+        let write = Settlement::new(no_job, Ending::done(History::All, None));
         let holds = emptied.take();
         let _ = engine::settle(&connection.client, &[write], &holds).await?;
         Ok(holds.len().to_string())

@@ -4,4 +4,5 @@ mod by_id;
 mod claim;
 mod explain;
 mod functions;
+mod recurring;
 mod statements;

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pitwheel::Error;
 use pitwheel::engine::{
-    Bounds, ClaimSink, Claimed, ClaimedJobs, Pool, Reserved, claim_for_workers, release_unknown, run_claimer,
+    Bounds, ClaimSink, Claimed, ClaimedJobs, Pool, Reserved, Settlement, claim_for_workers, release_unknown,
+    run_claimer, skip_late,
 };
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -67,7 +68,11 @@ impl ClaimSink for GroupSink {
         let claimed = self.pool.run(async |client| {
             claim_for_workers(&*client, &room.slots_by_worker, &queues, &self.group.kinds, bounds).await
         });
-        claimed.await
+        let ClaimedJobs { jobs, alive_slots } = claimed.await?;
+        let (late, jobs) = split_late(jobs);
+        let alive_slots = alive_slots - late.len();
+        self.releaser.write(late);
+        Ok(ClaimedJobs { jobs, alive_slots })
     }
 
     fn unreserve(&self, room: &Reserved, claimed: &[Claimed]) {
@@ -98,11 +103,32 @@ impl ClaimSink for GroupSink {
     }
 
     fn claimers_on_node(&self) -> u32 {
-        u32::try_from(self.streams.lock().groups()).unwrap_or(u32::MAX)
+        u32::try_from(self.streams.lock().groups().len()).unwrap_or(u32::MAX)
+    }
+
+    fn next_run_time(&self) -> Option<Instant> {
+        self.group.run_times().first()
+    }
+
+    fn run_time_has_come(&self) -> bool {
+        self.group.run_times().take_until(Instant::now())
     }
 
     /// Zero: only the stream that is being emptied waits, the other streams of the group go on.
     fn alone_wait(&self) -> Duration {
         Duration::ZERO
     }
+}
+
+/// Runs of recurring jobs that are too late and are skipped, with what is written for them, and the other jobs.
+fn split_late(jobs: Vec<Claimed>) -> (Vec<Settlement>, Vec<Claimed>) {
+    let (mut late, mut on_time) = (Vec::new(), Vec::with_capacity(jobs.len()));
+    for job in jobs {
+        let run = job.recurrence.as_deref();
+        match run.and_then(|run| skip_late(run, job.attempt, fastrand::f64())) {
+            Some((ending, plan)) => late.push(Settlement { claim: job.claim, ending, plan }),
+            None => on_time.push(job),
+        }
+    }
+    (late, on_time)
 }

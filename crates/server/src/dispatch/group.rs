@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pitwheel::engine::QueueSlots;
+use pitwheel::engine::{QueueSlots, RunTimes};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -17,6 +18,8 @@ pub(crate) struct Group {
     /// Cancelled when the last stream of the group closes.
     pub(crate) stop: CancellationToken,
     turn: AtomicUsize,
+    /// When the next runs are due of recurring jobs whose last runs were settled on this node.
+    run_times: Mutex<RunTimes>,
 }
 
 impl Group {
@@ -28,12 +31,17 @@ impl Group {
             freed: Notify::new(),
             stop: CancellationToken::new(),
             turn: AtomicUsize::new(0),
+            run_times: Mutex::default(),
         }
     }
 
     /// Whether streams with these queues and kinds, both sorted, belong to this group.
     pub(crate) fn takes(&self, queues: &[String], kinds: &[String]) -> bool {
         self.queues == queues && self.kinds == kinds
+    }
+
+    pub(crate) fn run_times(&self) -> MutexGuard<'_, RunTimes> {
+        self.run_times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts the claims, so that each claim starts with another queue and another stream.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use pitwheel::engine::{Claimed, Ctid, Ending, SettleResult, Settlement};
-use pitwheel::{Claim, History, TraceContext, metrics};
+use pitwheel::{Claim, History, Recurrence, TraceContext, metrics};
 
 use crate::dispatch::source::Source;
 use crate::observe::traces;
@@ -44,6 +44,8 @@ pub(crate) struct ClaimedJob {
     /// When it came to that stage.
     since: Instant,
     trace: Option<TraceContext>,
+    /// The recurring job that it is a run of.
+    pub(crate) recurrence: Option<Box<Recurrence>>,
 }
 
 struct HoldCount {
@@ -62,6 +64,7 @@ impl Outstanding {
             stage: Stage::Ahead,
             since: now,
             trace: TraceContext::of(job.metadata.as_deref()),
+            recurrence: job.recurrence.clone(),
         };
         self.holds.entry(job.hold).or_insert(HoldCount { worker: job.claim.holder, jobs: 0 }).jobs += 1;
         self.jobs.insert((job.claim.id, job.claim.fence), claimed);
@@ -133,7 +136,7 @@ impl Outstanding {
     /// transaction of its own is done, and not lost if nothing is known of it.
     pub(crate) fn record(&self, endings: &[Settlement], sources: &[Source], results: &[SettleResult]) {
         let mut lost = 0;
-        for ((Settlement { claim, ending }, source), result) in endings.iter().zip(sources).zip(results) {
+        for ((Settlement { claim, ending, .. }, source), result) in endings.iter().zip(sources).zip(results) {
             match (result, source) {
                 (SettleResult::Written, _) => self.record_ended(*claim, ending),
                 (SettleResult::Already, Source::Handler) => {

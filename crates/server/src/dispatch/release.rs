@@ -1,11 +1,12 @@
-//! Gives back jobs that were claimed for a stream and cannot be sent.
+//! Gives back jobs that were claimed for a stream and are not sent.
 
 use pitwheel::Claim;
-use pitwheel::engine::{RetryDelay, SettleResult};
+use pitwheel::engine::{RetryDelay, SettleResult, Settlement};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::dispatch::reports::Reports;
+use crate::dispatch::source::Source;
 
 #[derive(Clone)]
 pub(crate) struct Releaser {
@@ -22,25 +23,30 @@ impl Releaser {
 
     /// Releases these claims in the background and retries until the database answers.
     pub(crate) fn release(&self, claims: Vec<Claim>) {
-        if claims.is_empty() {
+        self.write(claims.into_iter().map(Settlement::release).collect());
+    }
+
+    /// Writes the endings of jobs that are not sent, like [`Releaser::release`].
+    pub(crate) fn write(&self, endings: Vec<Settlement>) {
+        if endings.is_empty() {
             return;
         }
         let (reports, end) = (self.reports.clone(), self.end.clone());
         self.tasks.spawn(async move {
-            let (mut claims, mut retry_delay) = (claims, RetryDelay::default());
+            let (mut endings, mut retry_delay) = (endings, RetryDelay::default());
             loop {
-                match reports.release(claims.clone()).await {
+                match reports.settle(endings.clone(), vec![Source::Node; endings.len()]).await {
                     Ok(results) => {
                         let mut results = results.into_iter();
                         let is_left =
                             |result| matches!(result, SettleResult::Locked | SettleResult::Refused(_));
-                        claims.retain(|_| results.next().is_some_and(is_left));
+                        endings.retain(|_| results.next().is_some_and(is_left));
                     }
                     Err(error) => {
-                        tracing::warn!(%error, jobs = claims.len(), "cannot release jobs that were not sent, will retry");
+                        tracing::warn!(%error, jobs = endings.len(), "cannot release jobs that were not sent, will retry");
                     }
                 }
-                if claims.is_empty() {
+                if endings.is_empty() {
                     return;
                 }
                 retry_delay.wait(&end).await;

@@ -156,6 +156,12 @@ impl Writer {
             let ended = endings.iter().zip(&results).filter(|(_, result)| has_ended(result));
             let ended = ended.map(|(ending, _)| ending.claim);
             self.settled_hints.add(streams.not_sent_from_here(ended.clone()));
+            for (ending, result) in endings.iter().zip(&results) {
+                if let (SettleResult::Written, Some(plan)) = (result, &ending.plan) {
+                    let due = plan.due.into_iter();
+                    due.for_each(|due| streams.groups().iter().for_each(|group| group.run_times().add(due)));
+                }
+            }
             streams.ended(ended);
         }
         self.pitwheel.hint_followers(written_followers(endings, &results)).await;

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use pitwheel::Claim;
 use pitwheel::engine::limits::CLAIM_MAX;
-use pitwheel::engine::{Claimed, Ctid, Hold, Reserved, SettleResult, Settlement};
+use pitwheel::engine::{Claimed, Hold, Reserved, SettleResult, Settlement};
 use tokio::sync::mpsc;
 
 use crate::dispatch::group::Group;
-use crate::dispatch::outstanding::Outstanding;
+use crate::dispatch::outstanding::{ClaimedJob, Outstanding};
 use crate::dispatch::source::Source;
 use crate::dispatch::stream::{MESSAGE_BYTES_MAX, Stream, StreamMessage, StreamOptions, job_bytes};
 use crate::dispatch::suspects::{Process, Suspects};
@@ -47,8 +47,8 @@ impl Streams {
         self.open.len()
     }
 
-    pub(crate) fn groups(&self) -> usize {
-        self.groups.len()
+    pub(crate) fn groups(&self) -> &[Arc<Group>] {
+        &self.groups
     }
 
     /// The workers whose streams are open here.
@@ -281,9 +281,9 @@ impl Streams {
         }
     }
 
-    /// The claim with its holder, and where its row was, if it was claimed here.
-    pub(crate) fn sent(&self, claim: Claim) -> Option<(Claim, Ctid)> {
-        self.outstanding.get(claim).map(|job| (Claim { holder: job.worker, ..claim }, job.ctid))
+    /// The job of a claim, if it was claimed here.
+    pub(crate) fn sent(&self, claim: Claim) -> Option<&ClaimedJob> {
+        self.outstanding.get(claim)
     }
 
     /// Records metrics and spans of endings.

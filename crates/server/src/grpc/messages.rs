@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use pitwheel::engine::Claimed;
-use pitwheel::{Claim, Error, JobDetail, NewJob, State, TraceContext};
+use pitwheel::{Claim, Error, JobDetail, NewJob, Recurrence, State, TraceContext};
 use pitwheel_proto::v1;
 
 use crate::limits;
@@ -47,6 +47,22 @@ pub(crate) fn assignment(job: Claimed) -> v1::Assignment {
         traceparent,
         tracestate: tracestate.flatten(),
         worker_id: job.claim.holder,
+        recurrence: job.recurrence.as_deref().map(recurrence),
+    }
+}
+
+/// The recurring job of a run.
+fn recurrence(run: &Recurrence) -> v1::Recurrence {
+    v1::Recurrence {
+        recurring_id: run.id,
+        key: run.key.clone(),
+        planned_at: Some(run.planned_at.into()),
+        consecutive_failures: run.consecutive_failures,
+        interval: run.interval.map(duration),
+        cadence: run.cadence().to_string(),
+        misfire: run.misfire().as_str().to_owned(),
+        version: run.version(),
+        claimed_at: Some(run.claimed_at().into()),
     }
 }
 

@@ -1,10 +1,12 @@
 //! Results that workers report, and what is written for each.
 
+use std::time::SystemTime;
+
 use pitwheel::engine::limits::NOTE_CHARS_MAX;
 use pitwheel::engine::{
-    Attempt, AttemptInfo, Cause, Ctid, Ending, Failure, Outcome, check_followers, decide,
+    Attempt, AttemptInfo, Cause, Ctid, Ending, Failure, Outcome, Plan, check_followers, decide, decide_run,
 };
-use pitwheel::{Claim, Completion, Error, History, NewJob, Verdict};
+use pitwheel::{Claim, Completion, Error, History, NewJob, Recurrence, Verdict};
 use pitwheel_proto::v1;
 use pitwheel_proto::v1::result::Outcome as Message;
 
@@ -24,7 +26,8 @@ pub(crate) enum Reported {
 
 /// What is to be written for a result.
 pub(crate) enum Write {
-    Ending(Ending),
+    /// How the attempt ends, and for a run when its recurring job runs next.
+    Ending(Ending, Option<Box<Plan>>),
     /// From 0 to 1, and a note.
     Progress(f32, String),
 }
@@ -39,13 +42,19 @@ pub(crate) fn reported(result: v1::Result) -> Result<(Claim, Source, Reported), 
     let ended = |outcome| Reported::Ended { outcome, history: History::All };
     let verdict = |verdict| ended(Outcome::Verdict(verdict));
     let reported = match message {
-        Message::Complete(v1::Complete { result, forget, then }) => {
+        Message::Complete(v1::Complete { result, forget, then, found, next_at }) => {
             let history = if forget { History::FailuresOnly } else { History::All };
             let completion = match result {
                 Some(json) => Verdict::complete_with_raw(json)?,
                 None => Verdict::complete(),
             };
-            let completion = followers(then)?.into_iter().fold(completion, Completion::then);
+            let mut completion = followers(then)?.into_iter().fold(completion, Completion::then);
+            if let Some(found) = found {
+                completion = completion.found(found);
+            }
+            if let Some(at) = next_at {
+                completion = completion.next_at(limits::time("next_at", SystemTime::try_from(at).ok())?);
+            }
             Reported::Ended { outcome: Outcome::Verdict(completion.into()), history }
         }
         Message::Fail(fail) => match fail.retry_after {
@@ -87,6 +96,11 @@ fn cause(cause: i32) -> Cause {
 }
 
 impl Reported {
+    /// Whether an attempt ended.
+    pub(crate) fn is_ending(&self) -> bool {
+        matches!(self, Reported::Ended { .. })
+    }
+
     /// Whether the number of the attempt decides what is written.
     pub(crate) fn depends_on_attempt(&self) -> bool {
         match self {
@@ -99,10 +113,15 @@ impl Reported {
     }
 
     /// What to write. Without a known attempt the claim is lost, and the write will be refused whatever it is.
-    pub(crate) fn write(self, attempt: Option<&AttemptInfo>, ctid: Option<Ctid>) -> Write {
+    pub(crate) fn write(
+        self,
+        attempt: Option<&AttemptInfo>,
+        ctid: Option<Ctid>,
+        recurrence: Option<&Recurrence>,
+    ) -> Write {
         let (outcome, history) = match self {
             Reported::Ended { outcome, history } => (outcome, history),
-            Reported::Released => return Write::Ending(Ending::Release),
+            Reported::Released => return Write::Ending(Ending::Release, None),
             Reported::Progress(fraction, note) => return Write::Progress(fraction, note),
         };
         let attempt = Attempt {
@@ -113,6 +132,11 @@ impl Reported {
             worker: attempt.map_or("", |attempt| &attempt.worker),
             cancelled: attempt.is_some_and(|attempt| attempt.cancelled),
         };
-        Write::Ending(decide(outcome, &attempt, fastrand::f64()))
+        let random = fastrand::f64();
+        let (ending, plan) = match recurrence {
+            Some(recurrence) => decide_run(outcome, &attempt, recurrence, random),
+            None => (decide(outcome, &attempt, random), None),
+        };
+        Write::Ending(ending, plan)
     }
 }

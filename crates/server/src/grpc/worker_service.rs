@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use pitwheel::engine::{
-    AttemptInfo, Registration, SettleResult, Settlement, attempts, claims_of_token, progress,
+    AttemptInfo, Ctid, Registration, SettleResult, Settlement, attempts, claims_of_token, progress,
     workers_of_token,
 };
-use pitwheel::{Claim, Error};
+use pitwheel::{Claim, Error, Recurrence};
 use pitwheel_proto::v1;
 use pitwheel_proto::v1::worker_service_server::WorkerService;
 use tonic::{Request, Response, Status};
@@ -52,17 +52,31 @@ impl Workers {
         }
     }
 
-    /// The attempts of failed results: the last attempt of a job must not be retried.
+    /// The attempts of failed results, because the last attempt of a job must not be retried, and of jobs that were sent by another
+    /// node, because they may be runs of recurring jobs.
     async fn attempts(
         &self,
         reported: &[(Claim, Source, Reported)],
     ) -> Result<HashMap<i64, AttemptInfo>, Error> {
-        let failed = reported.iter().filter(|(.., result)| result.depends_on_attempt());
-        let failed: Vec<Claim> = failed.map(|(claim, ..)| *claim).collect();
-        if failed.is_empty() {
+        let unknown: Vec<Claim> = {
+            let streams = self.node.streams.lock();
+            let unknown = reported.iter().filter(|(claim, _, result)| {
+                result.depends_on_attempt() || result.is_ending() && streams.sent(*claim).is_none()
+            });
+            unknown.map(|(claim, ..)| *claim).collect()
+        };
+        if unknown.is_empty() {
             return Ok(HashMap::new());
         }
-        self.node.pool.run(async |client| attempts(&*client, &failed).await).await
+        self.node.pool.run(async |client| attempts(&*client, &unknown).await).await
+    }
+
+    /// The claim with its holder, where its row was, and its recurring job, if it was sent from here.
+    fn sent(&self, claim: Claim) -> (Claim, Option<Ctid>, Option<Box<Recurrence>>) {
+        match self.node.streams.lock().sent(claim) {
+            Some(job) => (Claim { holder: job.worker, ..claim }, Some(job.ctid), job.recurrence.clone()),
+            None => (claim, None, None),
+        }
     }
 
     /// Those of these workers that the caller may not act for, because they were opened with another token. Only workers
@@ -210,11 +224,12 @@ impl WorkerService for Workers {
             if of_others.contains(&claim) {
                 continue;
             }
-            let sent = self.node.streams.lock().sent(claim);
-            let (claim, ctid) = sent.map_or((claim, None), |(claim, ctid)| (claim, Some(ctid)));
-            match result.write(attempts.get(&claim.id), ctid) {
-                Write::Ending(ending) => {
-                    endings.push(Settlement { claim, ending });
+            let (claim, ctid, sent_run) = self.sent(claim);
+            let attempt = attempts.get(&claim.id);
+            let run = sent_run.or_else(|| attempt.and_then(|attempt| attempt.recurrence.clone()));
+            match result.write(attempt, ctid, run.as_deref()) {
+                Write::Ending(ending, plan) => {
+                    endings.push(Settlement { claim, ending, plan });
                     sources.push(source);
                     ending_at.push(at);
                 }

@@ -65,7 +65,12 @@ impl Connection {
     }
 
     async fn settle(&self, claim: Claim, ending: Ending) -> Result<String> {
-        let batch = [Settlement { claim, ending }];
+        self.write(Settlement::new(claim, ending)).await
+    }
+
+    /// Settles with this ending; returns `written` or `lost`.
+    pub async fn write(&self, settlement: Settlement) -> Result<String> {
+        let (claim, batch) = (settlement.claim, [settlement]);
         loop {
             let results = engine::settle(&self.client, &batch, &[]).await?;
             match results.first().context("no result for the claim")? {

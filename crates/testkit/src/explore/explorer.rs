@@ -21,6 +21,7 @@ const CLEAN: &str = "
     delete from pitwheel.worker;
     delete from pitwheel.queue;
     delete from pitwheel.job_history;
+    delete from pitwheel.recurring;
     update pitwheel.sweep_tick set ticked_at = clock_timestamp() - interval '1 second';
     select setval('pitwheel.job_id_seq', 100);";
 

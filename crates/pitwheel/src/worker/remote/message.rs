@@ -1,6 +1,6 @@
 //! The values of the library as messages of the gRPC contract, and back.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use pitwheel_proto::v1;
 use pitwheel_proto::v1::result::Outcome as Message;
@@ -9,6 +9,7 @@ use crate::job::claim::{Claim, Claimed};
 use crate::job::ending::{Cause, Completion, Outcome, Verdict};
 use crate::job::limits::ERROR_CHARS_MAX;
 use crate::job::new_job::{History, NewJob};
+use crate::job::recurrence::{Clock, Recurrence};
 use crate::postgres::Ctid;
 
 pub(super) fn new_job(job: &NewJob) -> v1::NewJob {
@@ -59,11 +60,15 @@ pub(super) fn claim_of(message: &v1::Claim) -> Claim {
 
 pub(super) fn outcome(outcome: Outcome, history: History) -> Message {
     match outcome {
-        Outcome::Verdict(Verdict::Complete(Completion { result, then })) => Message::Complete(v1::Complete {
-            forget: history == History::FailuresOnly && result.is_none(),
-            result,
-            then: then.iter().map(new_job).collect(),
-        }),
+        Outcome::Verdict(Verdict::Complete(Completion { result, then, next })) => {
+            Message::Complete(v1::Complete {
+                forget: history == History::FailuresOnly && result.is_none(),
+                result,
+                then: then.iter().map(new_job).collect(),
+                found: next.found,
+                next_at: next.at.map(prost_types::Timestamp::from),
+            })
+        }
         Outcome::Verdict(Verdict::Snooze(delay)) => Message::Snooze(v1::Snooze { delay: Some(span(delay)) }),
         Outcome::Verdict(Verdict::Bury { reason }) => Message::Bury(v1::Bury { reason: cut(&reason) }),
         Outcome::Verdict(Verdict::Retry { after, reason }) => Message::Fail(v1::Fail {
@@ -123,5 +128,22 @@ pub(super) fn claimed(worker: i64, job: v1::Assignment) -> Claimed {
         key: job.key,
         payload: job.payload,
         metadata: job.metadata,
+        recurrence: job.recurrence.and_then(recurrence),
     }
+}
+
+/// The recurring job of a run. The server plans the next run; a handler that completes in its own transaction plans it here.
+fn recurrence(message: v1::Recurrence) -> Option<Box<Recurrence>> {
+    let planned_at = SystemTime::try_from(message.planned_at?).ok()?;
+    Some(Box::new(Recurrence {
+        id: message.recurring_id,
+        key: message.key,
+        planned_at,
+        consecutive_failures: message.consecutive_failures,
+        interval: message.interval.and_then(|span| span.try_into().ok()),
+        cadence: message.cadence.parse().ok()?,
+        misfire: message.misfire.parse().ok()?,
+        version: message.version,
+        clock: Clock { read: SystemTime::try_from(message.claimed_at?).ok()?, at: Instant::now() },
+    }))
 }

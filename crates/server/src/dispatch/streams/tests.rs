@@ -1,5 +1,7 @@
 use std::time::SystemTime;
 
+use pitwheel::engine::Ctid;
+
 use super::*;
 use crate::dispatch::stream::stream_channel;
 
@@ -24,6 +26,7 @@ fn job(id: i64) -> Claimed {
         key: None,
         payload: "{}".to_owned(),
         metadata: None,
+        recurrence: None,
     }
 }
 
@@ -105,7 +108,7 @@ fn a_stream_that_takes_no_messages_is_closed_and_its_jobs_are_returned() {
         assert!(sent < 1000, "the channel has no limit");
     };
     assert_eq!(unsent, [claim(sent)], "what was not sent must be released");
-    assert_eq!((streams.len(), streams.groups()), (0, 0));
+    assert_eq!((streams.len(), streams.groups().len()), (0, 0));
     assert_eq!(streams.send(vec![job(sent + 1)]), [claim(sent + 1)]);
     drop(messages);
 }

@@ -101,7 +101,7 @@ class Assignments(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("job_id", "fence", "kind", "queue", "payload", "attempt", "max_attempts", "timeout", "key", "metadata", "traceparent", "tracestate", "worker_id")
+    __slots__ = ("job_id", "fence", "kind", "queue", "payload", "attempt", "max_attempts", "timeout", "key", "metadata", "traceparent", "tracestate", "worker_id", "recurrence")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -115,6 +115,7 @@ class Assignment(_message.Message):
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     TRACESTATE_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    RECURRENCE_FIELD_NUMBER: _ClassVar[int]
     job_id: int
     fence: int
     kind: str
@@ -128,7 +129,30 @@ class Assignment(_message.Message):
     traceparent: str
     tracestate: str
     worker_id: int
-    def __init__(self, job_id: _Optional[int] = ..., fence: _Optional[int] = ..., kind: _Optional[str] = ..., queue: _Optional[str] = ..., payload: _Optional[str] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., key: _Optional[str] = ..., metadata: _Optional[str] = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ..., worker_id: _Optional[int] = ...) -> None: ...
+    recurrence: Recurrence
+    def __init__(self, job_id: _Optional[int] = ..., fence: _Optional[int] = ..., kind: _Optional[str] = ..., queue: _Optional[str] = ..., payload: _Optional[str] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., key: _Optional[str] = ..., metadata: _Optional[str] = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ..., worker_id: _Optional[int] = ..., recurrence: _Optional[_Union[Recurrence, _Mapping]] = ...) -> None: ...
+
+class Recurrence(_message.Message):
+    __slots__ = ("recurring_id", "key", "planned_at", "consecutive_failures", "interval", "cadence", "misfire", "version", "claimed_at")
+    RECURRING_ID_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    PLANNED_AT_FIELD_NUMBER: _ClassVar[int]
+    CONSECUTIVE_FAILURES_FIELD_NUMBER: _ClassVar[int]
+    INTERVAL_FIELD_NUMBER: _ClassVar[int]
+    CADENCE_FIELD_NUMBER: _ClassVar[int]
+    MISFIRE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CLAIMED_AT_FIELD_NUMBER: _ClassVar[int]
+    recurring_id: int
+    key: str
+    planned_at: _timestamp_pb2.Timestamp
+    consecutive_failures: int
+    interval: _duration_pb2.Duration
+    cadence: str
+    misfire: str
+    version: int
+    claimed_at: _timestamp_pb2.Timestamp
+    def __init__(self, recurring_id: _Optional[int] = ..., key: _Optional[str] = ..., planned_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., consecutive_failures: _Optional[int] = ..., interval: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., cadence: _Optional[str] = ..., misfire: _Optional[str] = ..., version: _Optional[int] = ..., claimed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("worker_ids", "ended")
@@ -193,14 +217,18 @@ class Result(_message.Message):
     def __init__(self, claim: _Optional[_Union[Claim, _Mapping]] = ..., complete: _Optional[_Union[Complete, _Mapping]] = ..., fail: _Optional[_Union[Fail, _Mapping]] = ..., bury: _Optional[_Union[Bury, _Mapping]] = ..., snooze: _Optional[_Union[Snooze, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., completed_by_handler: bool = ...) -> None: ...
 
 class Complete(_message.Message):
-    __slots__ = ("result", "forget", "then")
+    __slots__ = ("result", "forget", "then", "found", "next_at")
     RESULT_FIELD_NUMBER: _ClassVar[int]
     FORGET_FIELD_NUMBER: _ClassVar[int]
     THEN_FIELD_NUMBER: _ClassVar[int]
+    FOUND_FIELD_NUMBER: _ClassVar[int]
+    NEXT_AT_FIELD_NUMBER: _ClassVar[int]
     result: str
     forget: bool
     then: _containers.RepeatedCompositeFieldContainer[NewJob]
-    def __init__(self, result: _Optional[str] = ..., forget: bool = ..., then: _Optional[_Iterable[_Union[NewJob, _Mapping]]] = ...) -> None: ...
+    found: int
+    next_at: _timestamp_pb2.Timestamp
+    def __init__(self, result: _Optional[str] = ..., forget: bool = ..., then: _Optional[_Iterable[_Union[NewJob, _Mapping]]] = ..., found: _Optional[int] = ..., next_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class Fail(_message.Message):
     __slots__ = ("error", "retry_after", "cause")
@@ -353,3 +381,177 @@ class CancelJobResponse(_message.Message):
     AT_ONCE_FIELD_NUMBER: _ClassVar[int]
     at_once: bool
     def __init__(self, at_once: bool = ...) -> None: ...
+
+class RecurringName(_message.Message):
+    __slots__ = ("recurring_id", "key")
+    RECURRING_ID_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    recurring_id: int
+    key: RecurringKey
+    def __init__(self, recurring_id: _Optional[int] = ..., key: _Optional[_Union[RecurringKey, _Mapping]] = ...) -> None: ...
+
+class RecurringKey(_message.Message):
+    __slots__ = ("kind", "key")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    key: str
+    def __init__(self, kind: _Optional[str] = ..., key: _Optional[str] = ...) -> None: ...
+
+class CreateRecurringRequest(_message.Message):
+    __slots__ = ("job", "cadence", "misfire")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    CADENCE_FIELD_NUMBER: _ClassVar[int]
+    MISFIRE_FIELD_NUMBER: _ClassVar[int]
+    job: NewJob
+    cadence: str
+    misfire: str
+    def __init__(self, job: _Optional[_Union[NewJob, _Mapping]] = ..., cadence: _Optional[str] = ..., misfire: _Optional[str] = ...) -> None: ...
+
+class CreateRecurringResponse(_message.Message):
+    __slots__ = ("is_new", "recurring")
+    IS_NEW_FIELD_NUMBER: _ClassVar[int]
+    RECURRING_FIELD_NUMBER: _ClassVar[int]
+    is_new: bool
+    recurring: Recurring
+    def __init__(self, is_new: bool = ..., recurring: _Optional[_Union[Recurring, _Mapping]] = ...) -> None: ...
+
+class GetRecurringRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: RecurringName
+    def __init__(self, name: _Optional[_Union[RecurringName, _Mapping]] = ...) -> None: ...
+
+class GetRecurringResponse(_message.Message):
+    __slots__ = ("recurring",)
+    RECURRING_FIELD_NUMBER: _ClassVar[int]
+    recurring: Recurring
+    def __init__(self, recurring: _Optional[_Union[Recurring, _Mapping]] = ...) -> None: ...
+
+class EnableRecurringRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: RecurringName
+    def __init__(self, name: _Optional[_Union[RecurringName, _Mapping]] = ...) -> None: ...
+
+class EnableRecurringResponse(_message.Message):
+    __slots__ = ("recurring",)
+    RECURRING_FIELD_NUMBER: _ClassVar[int]
+    recurring: Recurring
+    def __init__(self, recurring: _Optional[_Union[Recurring, _Mapping]] = ...) -> None: ...
+
+class DisableRecurringRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: RecurringName
+    def __init__(self, name: _Optional[_Union[RecurringName, _Mapping]] = ...) -> None: ...
+
+class DisableRecurringResponse(_message.Message):
+    __slots__ = ("recurring",)
+    RECURRING_FIELD_NUMBER: _ClassVar[int]
+    recurring: Recurring
+    def __init__(self, recurring: _Optional[_Union[Recurring, _Mapping]] = ...) -> None: ...
+
+class RunRecurringRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: RecurringName
+    def __init__(self, name: _Optional[_Union[RecurringName, _Mapping]] = ...) -> None: ...
+
+class RunRecurringResponse(_message.Message):
+    __slots__ = ("is_due",)
+    IS_DUE_FIELD_NUMBER: _ClassVar[int]
+    is_due: bool
+    def __init__(self, is_due: bool = ...) -> None: ...
+
+class ChangeRecurringRequest(_message.Message):
+    __slots__ = ("name", "cadence", "misfire")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CADENCE_FIELD_NUMBER: _ClassVar[int]
+    MISFIRE_FIELD_NUMBER: _ClassVar[int]
+    name: RecurringName
+    cadence: str
+    misfire: str
+    def __init__(self, name: _Optional[_Union[RecurringName, _Mapping]] = ..., cadence: _Optional[str] = ..., misfire: _Optional[str] = ...) -> None: ...
+
+class ChangeRecurringResponse(_message.Message):
+    __slots__ = ("recurring",)
+    RECURRING_FIELD_NUMBER: _ClassVar[int]
+    recurring: Recurring
+    def __init__(self, recurring: _Optional[_Union[Recurring, _Mapping]] = ...) -> None: ...
+
+class DeleteRecurringRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: RecurringName
+    def __init__(self, name: _Optional[_Union[RecurringName, _Mapping]] = ...) -> None: ...
+
+class DeleteRecurringResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListRunTimesRequest(_message.Message):
+    __slots__ = ("name", "count")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    name: RecurringName
+    count: int
+    def __init__(self, name: _Optional[_Union[RecurringName, _Mapping]] = ..., count: _Optional[int] = ...) -> None: ...
+
+class ListRunTimesResponse(_message.Message):
+    __slots__ = ("times",)
+    TIMES_FIELD_NUMBER: _ClassVar[int]
+    times: _containers.RepeatedCompositeFieldContainer[_timestamp_pb2.Timestamp]
+    def __init__(self, times: _Optional[_Iterable[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]]] = ...) -> None: ...
+
+class Recurring(_message.Message):
+    __slots__ = ("id", "kind", "key", "queue", "priority", "cadence", "misfire", "enabled", "running", "next_run_at", "reason", "interval", "runs", "skipped", "last_run_at", "last_error", "consecutive_failures", "timeout", "max_attempts", "payload", "metadata", "created_at", "updated_at", "redacted")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    CADENCE_FIELD_NUMBER: _ClassVar[int]
+    MISFIRE_FIELD_NUMBER: _ClassVar[int]
+    ENABLED_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    NEXT_RUN_AT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    INTERVAL_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    LAST_RUN_AT_FIELD_NUMBER: _ClassVar[int]
+    LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    CONSECUTIVE_FAILURES_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    UPDATED_AT_FIELD_NUMBER: _ClassVar[int]
+    REDACTED_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    kind: str
+    key: str
+    queue: str
+    priority: int
+    cadence: str
+    misfire: str
+    enabled: bool
+    running: bool
+    next_run_at: _timestamp_pb2.Timestamp
+    reason: str
+    interval: _duration_pb2.Duration
+    runs: int
+    skipped: int
+    last_run_at: _timestamp_pb2.Timestamp
+    last_error: str
+    consecutive_failures: int
+    timeout: _duration_pb2.Duration
+    max_attempts: int
+    payload: str
+    metadata: str
+    created_at: _timestamp_pb2.Timestamp
+    updated_at: _timestamp_pb2.Timestamp
+    redacted: bool
+    def __init__(self, id: _Optional[int] = ..., kind: _Optional[str] = ..., key: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., cadence: _Optional[str] = ..., misfire: _Optional[str] = ..., enabled: bool = ..., running: bool = ..., next_run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., reason: _Optional[str] = ..., interval: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., runs: _Optional[int] = ..., skipped: _Optional[int] = ..., last_run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_error: _Optional[str] = ..., consecutive_failures: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_attempts: _Optional[int] = ..., payload: _Optional[str] = ..., metadata: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., redacted: bool = ...) -> None: ...

@@ -373,3 +373,391 @@ class JobService(object):
             timeout,
             metadata,
             _registered_method=True)
+
+
+class RecurringServiceStub(object):
+    """For programs that create recurring jobs, and change them. A recurring job is named by its id, or by its kind and key.
+    NOT_FOUND: there is no such recurring job.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.CreateRecurring = channel.unary_unary(
+                '/pitwheel.v1.RecurringService/CreateRecurring',
+                request_serializer=pitwheel_dot_v1_dot_pitwheel__pb2.CreateRecurringRequest.SerializeToString,
+                response_deserializer=pitwheel_dot_v1_dot_pitwheel__pb2.CreateRecurringResponse.FromString,
+                _registered_method=True)
+        self.GetRecurring = channel.unary_unary(
+                '/pitwheel.v1.RecurringService/GetRecurring',
+                request_serializer=pitwheel_dot_v1_dot_pitwheel__pb2.GetRecurringRequest.SerializeToString,
+                response_deserializer=pitwheel_dot_v1_dot_pitwheel__pb2.GetRecurringResponse.FromString,
+                _registered_method=True)
+        self.EnableRecurring = channel.unary_unary(
+                '/pitwheel.v1.RecurringService/EnableRecurring',
+                request_serializer=pitwheel_dot_v1_dot_pitwheel__pb2.EnableRecurringRequest.SerializeToString,
+                response_deserializer=pitwheel_dot_v1_dot_pitwheel__pb2.EnableRecurringResponse.FromString,
+                _registered_method=True)
+        self.DisableRecurring = channel.unary_unary(
+                '/pitwheel.v1.RecurringService/DisableRecurring',
+                request_serializer=pitwheel_dot_v1_dot_pitwheel__pb2.DisableRecurringRequest.SerializeToString,
+                response_deserializer=pitwheel_dot_v1_dot_pitwheel__pb2.DisableRecurringResponse.FromString,
+                _registered_method=True)
+        self.RunRecurring = channel.unary_unary(
+                '/pitwheel.v1.RecurringService/RunRecurring',
+                request_serializer=pitwheel_dot_v1_dot_pitwheel__pb2.RunRecurringRequest.SerializeToString,
+                response_deserializer=pitwheel_dot_v1_dot_pitwheel__pb2.RunRecurringResponse.FromString,
+                _registered_method=True)
+        self.ChangeRecurring = channel.unary_unary(
+                '/pitwheel.v1.RecurringService/ChangeRecurring',
+                request_serializer=pitwheel_dot_v1_dot_pitwheel__pb2.ChangeRecurringRequest.SerializeToString,
+                response_deserializer=pitwheel_dot_v1_dot_pitwheel__pb2.ChangeRecurringResponse.FromString,
+                _registered_method=True)
+        self.DeleteRecurring = channel.unary_unary(
+                '/pitwheel.v1.RecurringService/DeleteRecurring',
+                request_serializer=pitwheel_dot_v1_dot_pitwheel__pb2.DeleteRecurringRequest.SerializeToString,
+                response_deserializer=pitwheel_dot_v1_dot_pitwheel__pb2.DeleteRecurringResponse.FromString,
+                _registered_method=True)
+        self.ListRunTimes = channel.unary_unary(
+                '/pitwheel.v1.RecurringService/ListRunTimes',
+                request_serializer=pitwheel_dot_v1_dot_pitwheel__pb2.ListRunTimesRequest.SerializeToString,
+                response_deserializer=pitwheel_dot_v1_dot_pitwheel__pb2.ListRunTimesResponse.FromString,
+                _registered_method=True)
+
+
+class RecurringServiceServicer(object):
+    """For programs that create recurring jobs, and change them. A recurring job is named by its id, or by its kind and key.
+    NOT_FOUND: there is no such recurring job.
+    """
+
+    def CreateRecurring(self, request, context):
+        """Creates a recurring job. If its kind has one with this key, that is enabled and gets this definition: a changed cadence
+        is planned anew, otherwise the time of the next run stays, or is now if it has passed. Safe to repeat.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetRecurring(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EnableRecurring(self, request, context):
+        """Enables a recurring job: it runs at the time that was kept, or now if it has passed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DisableRecurring(self, request, context):
+        """Disables a recurring job: no run starts after this. A run in progress finishes. The time of the next run is kept.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RunRecurring(self, request, context):
+        """Makes the next run due now, in addition to the planned ones.
+        INVALID_ARGUMENT: it is disabled.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ChangeRecurring(self, request, context):
+        """Gives a recurring job another cadence. It is planned anew, one interval from now. A run in progress finishes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteRecurring(self, request, context):
+        """Deletes a recurring job. A run in progress finishes; nothing follows it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListRunTimes(self, request, context):
+        """Returns the next times at which a recurring job runs, as if it stayed as it is; after the first without jitter.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_RecurringServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'CreateRecurring': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateRecurring,
+                    request_deserializer=pitwheel_dot_v1_dot_pitwheel__pb2.CreateRecurringRequest.FromString,
+                    response_serializer=pitwheel_dot_v1_dot_pitwheel__pb2.CreateRecurringResponse.SerializeToString,
+            ),
+            'GetRecurring': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetRecurring,
+                    request_deserializer=pitwheel_dot_v1_dot_pitwheel__pb2.GetRecurringRequest.FromString,
+                    response_serializer=pitwheel_dot_v1_dot_pitwheel__pb2.GetRecurringResponse.SerializeToString,
+            ),
+            'EnableRecurring': grpc.unary_unary_rpc_method_handler(
+                    servicer.EnableRecurring,
+                    request_deserializer=pitwheel_dot_v1_dot_pitwheel__pb2.EnableRecurringRequest.FromString,
+                    response_serializer=pitwheel_dot_v1_dot_pitwheel__pb2.EnableRecurringResponse.SerializeToString,
+            ),
+            'DisableRecurring': grpc.unary_unary_rpc_method_handler(
+                    servicer.DisableRecurring,
+                    request_deserializer=pitwheel_dot_v1_dot_pitwheel__pb2.DisableRecurringRequest.FromString,
+                    response_serializer=pitwheel_dot_v1_dot_pitwheel__pb2.DisableRecurringResponse.SerializeToString,
+            ),
+            'RunRecurring': grpc.unary_unary_rpc_method_handler(
+                    servicer.RunRecurring,
+                    request_deserializer=pitwheel_dot_v1_dot_pitwheel__pb2.RunRecurringRequest.FromString,
+                    response_serializer=pitwheel_dot_v1_dot_pitwheel__pb2.RunRecurringResponse.SerializeToString,
+            ),
+            'ChangeRecurring': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChangeRecurring,
+                    request_deserializer=pitwheel_dot_v1_dot_pitwheel__pb2.ChangeRecurringRequest.FromString,
+                    response_serializer=pitwheel_dot_v1_dot_pitwheel__pb2.ChangeRecurringResponse.SerializeToString,
+            ),
+            'DeleteRecurring': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteRecurring,
+                    request_deserializer=pitwheel_dot_v1_dot_pitwheel__pb2.DeleteRecurringRequest.FromString,
+                    response_serializer=pitwheel_dot_v1_dot_pitwheel__pb2.DeleteRecurringResponse.SerializeToString,
+            ),
+            'ListRunTimes': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRunTimes,
+                    request_deserializer=pitwheel_dot_v1_dot_pitwheel__pb2.ListRunTimesRequest.FromString,
+                    response_serializer=pitwheel_dot_v1_dot_pitwheel__pb2.ListRunTimesResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'pitwheel.v1.RecurringService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('pitwheel.v1.RecurringService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class RecurringService(object):
+    """For programs that create recurring jobs, and change them. A recurring job is named by its id, or by its kind and key.
+    NOT_FOUND: there is no such recurring job.
+    """
+
+    @staticmethod
+    def CreateRecurring(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pitwheel.v1.RecurringService/CreateRecurring',
+            pitwheel_dot_v1_dot_pitwheel__pb2.CreateRecurringRequest.SerializeToString,
+            pitwheel_dot_v1_dot_pitwheel__pb2.CreateRecurringResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetRecurring(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pitwheel.v1.RecurringService/GetRecurring',
+            pitwheel_dot_v1_dot_pitwheel__pb2.GetRecurringRequest.SerializeToString,
+            pitwheel_dot_v1_dot_pitwheel__pb2.GetRecurringResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EnableRecurring(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pitwheel.v1.RecurringService/EnableRecurring',
+            pitwheel_dot_v1_dot_pitwheel__pb2.EnableRecurringRequest.SerializeToString,
+            pitwheel_dot_v1_dot_pitwheel__pb2.EnableRecurringResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DisableRecurring(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pitwheel.v1.RecurringService/DisableRecurring',
+            pitwheel_dot_v1_dot_pitwheel__pb2.DisableRecurringRequest.SerializeToString,
+            pitwheel_dot_v1_dot_pitwheel__pb2.DisableRecurringResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RunRecurring(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pitwheel.v1.RecurringService/RunRecurring',
+            pitwheel_dot_v1_dot_pitwheel__pb2.RunRecurringRequest.SerializeToString,
+            pitwheel_dot_v1_dot_pitwheel__pb2.RunRecurringResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChangeRecurring(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pitwheel.v1.RecurringService/ChangeRecurring',
+            pitwheel_dot_v1_dot_pitwheel__pb2.ChangeRecurringRequest.SerializeToString,
+            pitwheel_dot_v1_dot_pitwheel__pb2.ChangeRecurringResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteRecurring(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pitwheel.v1.RecurringService/DeleteRecurring',
+            pitwheel_dot_v1_dot_pitwheel__pb2.DeleteRecurringRequest.SerializeToString,
+            pitwheel_dot_v1_dot_pitwheel__pb2.DeleteRecurringResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRunTimes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pitwheel.v1.RecurringService/ListRunTimes',
+            pitwheel_dot_v1_dot_pitwheel__pb2.ListRunTimesRequest.SerializeToString,
+            pitwheel_dot_v1_dot_pitwheel__pb2.ListRunTimesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

@@ -1,0 +1,79 @@
+-- put_back_runs.sql: claimed runs of recurring jobs wait again: retried, snoozed, released, skipped, or taken from a dead worker. Their
+-- recurring jobs get the time and the reason, and count a failure, or the planned times that were skipped.
+-- With a plan ($8 not null) a run waits until its time, otherwise for a delay from now. `uncharged` does not count the attempt,
+-- `crashed` counts a crash.
+-- A holder of 0 is not known, and then not compared.
+-- Rows not returned: the claim no longer holds the job, it is no run, a cancel was requested, its recurring job was disabled or
+-- deleted, or another transaction has locked one of the two rows, which is not waited for. The caller finishes them as
+-- cancelled, and finish_runs.sql tells these apart. Finds rows as finish_runs.sql does.
+with back as materialized (
+    select back.id, back.fence, nullif(back.holder, 0) as holder, back.delay_ms, back.uncharged, back.crashed, back.error,
+        timestamptz 'epoch' + back.next_us * interval '1 microsecond' as next_run_at,
+        timestamptz 'epoch' + back.anchor_us * interval '1 microsecond' as anchor_at, back.reason, back.skipped
+    from rows from (
+        unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::bool[]),
+        unnest($6::bool[]), unnest($7::text[]), unnest($8::bigint[]), unnest($9::bigint[]), unnest($10::text[]),
+        unnest($11::bigint[]), generate_series(1, cardinality($1::bigint[]))
+    ) as back(id, fence, holder, delay_ms, uncharged, crashed, error, next_us, anchor_us, reason, skipped, n)
+),
+free as materialized (
+    select back.id, back.delay_ms, back.uncharged, back.crashed, back.error, back.next_run_at, back.anchor_at, back.reason,
+        back.skipped, job.tid, job.recurring
+    from back
+    cross join lateral (
+        select job.ctid as tid, job.recurring
+        from pitwheel.job
+        where job.id >= back.id
+          and job.id <= back.id
+          and job.fence = back.fence
+          and job.holder = coalesce(back.holder, job.holder)
+          and job.cancel_requested_at is null
+          and job.recurring is not null
+        order by job.id
+        limit 1
+        for no key update skip locked
+    ) as job
+    cross join lateral (
+        select recurring.enabled
+        from pitwheel.recurring
+        where recurring.id >= job.recurring
+          and recurring.id <= job.recurring
+        order by recurring.id
+        limit 1
+        for no key update skip locked
+    ) as locked
+    where locked.enabled
+),
+waiting as (
+    update pitwheel.job
+    set holder = null,
+        claimed_at = null,
+        progress = null,
+        run_at = case
+            when free.next_run_at is not null then greatest(free.next_run_at, clock_timestamp())
+            else clock_timestamp() + free.delay_ms * interval '1 millisecond'
+        end,
+        attempt = job.attempt - free.uncharged::int,
+        crashes = job.crashes + free.crashed::int,
+        errors = pitwheel.with_error(job.errors, free.error)
+    from free
+    where job.ctid = any (array(select free.tid from free))
+      and job.id + 0 = free.id
+    returning job.id, job.fence, free.recurring, job.run_at
+),
+mirrored as (
+    update pitwheel.recurring
+    set next_run_at = waiting.run_at,
+        anchor_at = case when free.skipped > 0 then free.anchor_at else recurring.anchor_at end,
+        skipped = recurring.skipped + coalesce(free.skipped, 0),
+        consecutive_failures = recurring.consecutive_failures + (not free.uncharged)::int,
+        last_error = coalesce(free.error::jsonb ->> 'message', recurring.last_error),
+        reason = coalesce(free.reason, recurring.reason)
+    from free
+    join waiting on waiting.id = free.id
+    where recurring.id = any (array(select free.recurring from free))
+      and recurring.id + 0 = free.recurring
+)
+select waiting.id, waiting.fence, coalesce(back.holder, 0) as holder, true as written
+from waiting
+join back on back.id = waiting.id and back.fence = waiting.fence

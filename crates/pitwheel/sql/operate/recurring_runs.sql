@@ -1,0 +1,21 @@
+-- recurring_runs.sql: the runs of a recurring job, live and finished, newest first, one page at a time: ids below $2.
+-- Uses job_recurring and job_history_recurring.
+(select job.id, job.kind, job.queue, case when job.holder is null then 'waiting' else 'running' end as state,
+    job.priority, job.attempt, job.max_attempts, job.key, job.run_at, job.enqueued_at, job.claimed_at,
+    null::timestamptz as finished_at, job.progress, job.note,
+    exists (select from pitwheel.kind where kind.name = job.kind and kind.redacted) as redacted
+from pitwheel.job
+where job.recurring = $1
+  and job.id < $2)
+union all
+(select history.id, history.kind, history.queue, history.state,
+    history.priority, history.attempt, history.max_attempts, history.key, history.run_at, history.enqueued_at,
+    history.claimed_at, history.finished_at, null::real, history.note,
+    exists (select from pitwheel.kind where kind.name = history.kind and kind.redacted)
+from pitwheel.job_history as history
+where history.recurring = $1
+  and history.id < $2
+order by history.id desc
+limit $3)
+order by id desc
+limit $3
