@@ -1,8 +1,10 @@
-//! The gRPC API: `WorkerService` for programs that run jobs, `JobService` for programs that enqueue them.
+//! The gRPC API: `WorkerService` for programs that run jobs, `JobService` for programs that enqueue them, `RecurringService` for
+//! recurring jobs.
 
 pub(crate) mod job_service;
 mod job_stream;
 mod messages;
+pub(crate) mod recurring_service;
 mod results;
 mod status;
 pub(crate) mod worker_service;

@@ -9,6 +9,7 @@ mod openapi;
 mod own_routes;
 mod probes;
 mod queues;
+mod recurring;
 pub(crate) mod responses;
 pub(crate) mod router;
 mod tokens;

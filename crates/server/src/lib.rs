@@ -17,6 +17,7 @@ mod observe;
 mod options;
 mod problem;
 mod readiness;
+pub mod recurring_views;
 mod schemas;
 mod serve;
 pub mod views;

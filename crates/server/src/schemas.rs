@@ -53,6 +53,23 @@ pub(crate) enum Role {
     Producer,
 }
 
+/// What becomes of planned times at which a recurring job could not run.
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+pub(crate) enum Misfire {
+    Skip,
+    One,
+    All,
+}
+
+/// What became of a request to run a recurring job now.
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+pub(crate) enum RunNow {
+    Due,
+    Running,
+}
+
 /// What became of a change of one job.
 #[derive(ToSchema)]
 #[schema(rename_all = "snake_case")]

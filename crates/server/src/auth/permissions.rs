@@ -12,6 +12,9 @@ pub(crate) fn needed(method: &Method, path: &str) -> Option<Permission> {
             "JobService/Enqueue" => Permission::Enqueue,
             "JobService/GetJob" => Permission::ViewJob,
             "JobService/CancelJob" => Permission::Operate,
+            "RecurringService/CreateRecurring" => Permission::Enqueue,
+            "RecurringService/GetRecurring" | "RecurringService/ListRunTimes" => Permission::ViewJob,
+            _ if call.starts_with("RecurringService/") => Permission::Operate,
             _ if call.starts_with("WorkerService/") => Permission::Work,
             _ => return None,
         });
@@ -22,7 +25,8 @@ pub(crate) fn needed(method: &Method, path: &str) -> Option<Permission> {
     }
     match resource.split('/').next()? {
         "jobs" if resource == "jobs" => Some(Permission::Enqueue),
-        "jobs" | "queues" | "workers" => Some(Permission::Operate),
+        "recurring" if resource == "recurring" => Some(Permission::Enqueue),
+        "jobs" | "queues" | "recurring" | "workers" => Some(Permission::Operate),
         "kinds" | "tokens" => Some(Permission::Administer),
         _ => None,
     }
@@ -39,6 +43,8 @@ mod tests {
             (Method::POST, "/pitwheel.v1.WorkerService/ReportResult", Some(Permission::Work)),
             (Method::POST, "/api/v1/jobs", Some(Permission::Enqueue)),
             (Method::POST, "/api/v1/jobs/cancel", Some(Permission::Operate)),
+            (Method::POST, "/api/v1/recurring", Some(Permission::Enqueue)),
+            (Method::PUT, "/api/v1/recurring/7/cadence", Some(Permission::Operate)),
             (Method::PUT, "/api/v1/kinds/work", Some(Permission::Administer)),
             (Method::POST, "/api/v1/tokens", Some(Permission::Administer)),
             (Method::GET, "/api/v1/jobs", None),

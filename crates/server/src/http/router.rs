@@ -19,7 +19,7 @@ use crate::auth::middleware::is_grpc;
 use crate::dispatch::node::Node;
 use crate::error::Error;
 use crate::http::openapi::document;
-use crate::http::{audit, events, jobs, kinds, own_routes, probes, queues, tokens, workers};
+use crate::http::{audit, events, jobs, kinds, own_routes, probes, queues, recurring, tokens, workers};
 use crate::limits;
 use crate::observe::metrics::Metrics;
 use crate::observe::watch::Watch;
@@ -93,6 +93,14 @@ fn api_routes() -> OpenApiRouter<Api> {
         .routes(routes!(queues::list_queues))
         .routes(routes!(queues::pause_queue))
         .routes(routes!(queues::resume_queue))
+        .routes(routes!(recurring::list_recurring, recurring::create_recurring))
+        .routes(routes!(recurring::show_recurring, recurring::delete_recurring))
+        .routes(routes!(recurring::enable_recurring))
+        .routes(routes!(recurring::disable_recurring))
+        .routes(routes!(recurring::run_recurring))
+        .routes(routes!(recurring::change_cadence))
+        .routes(routes!(recurring::next_times))
+        .routes(routes!(recurring::list_runs))
         .routes(routes!(kinds::list_kinds))
         .routes(routes!(kinds::change_kind))
         .routes(routes!(workers::list_workers))
