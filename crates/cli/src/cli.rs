@@ -9,6 +9,7 @@ use crate::commands::jobs::JobsCommand;
 use crate::commands::kinds::KindsCommand;
 use crate::commands::migrate::MigrateCommand;
 use crate::commands::queues::QueuesCommand;
+use crate::commands::recurring::RecurringCommand;
 use crate::commands::serve::ServeArgs;
 use crate::commands::tokens::TokensCommand;
 use crate::commands::workers::WorkersCommand;
@@ -105,6 +106,13 @@ pub(crate) enum Command {
     ///   pitwheel queues list
     #[command(subcommand, verbatim_doc_comment)]
     Queues(QueuesCommand),
+
+    /// List, show, create, enable, disable, run, change and delete recurring jobs.
+    ///
+    /// Example:
+    ///   pitwheel recurring list
+    #[command(subcommand, verbatim_doc_comment)]
+    Recurring(RecurringCommand),
 
     /// List workers, stop giving them jobs, let them end, or give them jobs again.
     ///

@@ -1,9 +1,9 @@
 //! `pitwheel jobs`: list, show, enqueue, retry, cancel, delete, reschedule.
 
 mod change;
-mod enqueue;
+pub(crate) mod enqueue;
 mod filter;
-mod view;
+pub(crate) mod view;
 
 use std::time::SystemTime;
 

@@ -10,6 +10,7 @@ mod jobs;
 mod kinds;
 mod otlp;
 mod queues;
+mod recurring;
 mod schema;
 mod serve;
 mod settings;

@@ -93,7 +93,7 @@ fn new_job(args: EnqueueArgs) -> anyhow::Result<NewJob> {
 
 /// Checks JSON from the command line, and keeps it byte for byte. The engine checks it too, but only here can the error mention
 /// the quotes of the shell.
-fn checked_json(what: &str, text: &str) -> Result<Box<RawValue>, CommandError> {
+pub(crate) fn checked_json(what: &str, text: &str) -> Result<Box<RawValue>, CommandError> {
     RawValue::from_string(text.trim().to_owned()).map_err(|error| {
         CommandError::usage(format!(
             "{what} is not JSON: {error}; give it in single quotes, as in '{{\"name\":\"Ada\"}}'"
@@ -101,7 +101,7 @@ fn checked_json(what: &str, text: &str) -> Result<Box<RawValue>, CommandError> {
     })
 }
 
-fn stdin() -> anyhow::Result<String> {
+pub(crate) fn stdin() -> anyhow::Result<String> {
     let mut bytes = Vec::new();
     std::io::stdin().take(STDIN_MAX + 1).read_to_end(&mut bytes).context("cannot read standard input")?;
     if bytes.len() as u64 > STDIN_MAX {

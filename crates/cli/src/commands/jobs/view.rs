@@ -27,7 +27,7 @@ pub(crate) fn table(jobs: &[JobSummary], now: SystemTime) -> String {
         .numeric()
         .optional(),
         Column::new("KEY", jobs, |job| job.key.clone().unwrap_or_default()).cut().optional(),
-        Column::new("ATTEMPT", jobs, |job| format!("{}/{}", job.attempt, job.max_attempts)).numeric(),
+        Column::new("ATTEMPT", jobs, |job| attempts(job, "/")).numeric(),
         Column::new("WHEN", jobs, |job| when(job, now)),
         Column::new("PROGRESS", jobs, progress).cut().optional(),
     ];
@@ -54,6 +54,14 @@ fn when(job: &JobSummary, now: SystemTime) -> String {
     }
 }
 
+/// The number of attempts, and the maximum if there is one: a run of a recurring job has none.
+fn attempts(job: &JobSummary, of: &str) -> String {
+    match job.max_attempts {
+        i32::MAX => job.attempt.to_string(),
+        max => format!("{}{of}{max}", job.attempt),
+    }
+}
+
 fn progress(job: &JobSummary) -> String {
     let percent = job.progress.map(|progress| format!("{:.0} %", progress * 100.0));
     let words: Vec<String> = [percent, job.note.clone()].into_iter().flatten().collect();
@@ -64,7 +72,6 @@ fn progress(job: &JobSummary) -> String {
 pub(crate) fn page(job: &JobDetail, now: SystemTime) -> String {
     let summary = &job.summary;
     let time = |time: SystemTime| format!("{}  ({})", views::time(time), relative(time, now));
-    let attempts = format!("{} of {}", summary.attempt, summary.max_attempts);
     let crashes = format!("{}: its worker died while it ran", job.crashes);
     let progress = Some(progress(summary)).filter(|words| !words.is_empty());
     let lines = [
@@ -74,11 +81,12 @@ pub(crate) fn page(job: &JobDetail, now: SystemTime) -> String {
         ("queue", Some(summary.queue.clone())),
         ("key", summary.key.as_deref().map(visible)),
         ("priority", (summary.priority != 0).then(|| summary.priority.to_string())),
-        ("attempts", Some(attempts)),
+        ("attempts", Some(attempts(summary, " of "))),
         ("crashes", (job.crashes > 0).then_some(crashes)),
         ("timeout", job.timeout_ms.map(|millis| format!("{} s", millis as f64 / 1000.0))),
         ("progress", progress.as_deref().map(visible)),
         ("worker", job.worker.as_deref().map(visible)),
+        ("run of", job.recurring.map(|id| format!("recurring job {id}"))),
         ("enqueued", Some(time(summary.enqueued_at))),
         ("due", Some(time(summary.run_at))),
         ("began", summary.claimed_at.map(time)),
