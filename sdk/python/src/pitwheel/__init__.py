@@ -7,6 +7,8 @@ the result of the worker that has the job now.
 from .client import Client, Enqueued, Job
 from .context import Context
 from .new_job import NewJob
+from .recurrence import Recurrence
+from .recurring import RecurringJob, RecurringJobs
 from .transaction import complete, complete_async, enqueue, enqueue_async
 from .verdict import Bury, Complete, Retry, Snooze
 from .worker import Worker
@@ -19,6 +21,9 @@ __all__ = [
     "Enqueued",
     "Job",
     "NewJob",
+    "Recurrence",
+    "RecurringJob",
+    "RecurringJobs",
     "Retry",
     "Snooze",
     "Worker",

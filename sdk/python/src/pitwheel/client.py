@@ -1,21 +1,21 @@
-"""The client: enqueues, reads and cancels jobs through a server."""
+"""The client: enqueues, reads and cancels jobs, and changes recurring jobs, through a server."""
 
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, cast
 
 import grpc
 import grpc.aio
-from google.protobuf.timestamp_pb2 import Timestamp
 
 from ._proto import pitwheel_pb2 as pb
-from ._proto.pitwheel_pb2_grpc import JobServiceStub
+from ._proto.pitwheel_pb2_grpc import JobServiceStub, RecurringServiceStub
 from .channel import BATCH_BYTES_MAX, Tls, open_channel, token_metadata
 from .new_job import NewJob, to_proto
-from .span import Span
+from .recurring import RecurringJobs
+from .span import Span, from_timestamp
 
 # The server refuses larger requests.
 ENQUEUE_MAX = 500
@@ -90,7 +90,10 @@ class Client:
         self._metadata = token_metadata(token)
         self._tls = tls
         self._channel: grpc.aio.Channel | None = None
-        self._stub: Any = None
+        self._jobs: Any = None
+        self._recurring: Any = None
+        #: The recurring jobs.
+        self.recurring = RecurringJobs(self._call_recurring)
 
     async def __aenter__(self) -> "Client":
         return self
@@ -167,11 +170,19 @@ class Client:
         return bool(response.at_once)
 
     async def _call(self, method: str, request: Any) -> Any:
+        self._open()
+        return await getattr(self._jobs, method)(request, timeout=CALL_SECONDS_MAX, metadata=self._metadata)
+
+    async def _call_recurring(self, method: str, request: Any) -> Any:
+        self._open()
+        return await getattr(self._recurring, method)(request, timeout=CALL_SECONDS_MAX, metadata=self._metadata)
+
+    def _open(self) -> None:
         # Not opened in __init__, because a channel belongs to the event loop that is running when it is created.
         if self._channel is None:
             self._channel = open_channel(self._address, self._tls)
-            self._stub = JobServiceStub(self._channel)
-        return await getattr(self._stub, method)(request, timeout=CALL_SECONDS_MAX, metadata=self._metadata)
+            self._jobs = JobServiceStub(self._channel)
+            self._recurring = RecurringServiceStub(self._channel)
 
 
 def _batches(jobs: list[pb.NewJob]) -> Iterator[list[pb.NewJob]]:
@@ -198,7 +209,7 @@ def _from_proto(job: pb.Job) -> Job:
 
     def time(field: str) -> datetime | None:
         stamp = given(field)
-        return None if stamp is None else _from_timestamp(stamp)
+        return None if stamp is None else from_timestamp(stamp)
 
     return Job(
         id=job.id,
@@ -208,8 +219,8 @@ def _from_proto(job: pb.Job) -> Job:
         priority=job.priority,
         attempt=job.attempt,
         max_attempts=job.max_attempts,
-        run_at=_from_timestamp(job.run_at),
-        enqueued_at=_from_timestamp(job.enqueued_at),
+        run_at=from_timestamp(job.run_at),
+        enqueued_at=from_timestamp(job.enqueued_at),
         claimed_at=time("claimed_at"),
         finished_at=time("finished_at"),
         key=given("key"),
@@ -221,10 +232,3 @@ def _from_proto(job: pb.Job) -> Job:
         result=parsed("result"),
         redacted=job.redacted,
     )
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-
-
-def _from_timestamp(stamp: Timestamp) -> datetime:
-    return _EPOCH + timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1000)

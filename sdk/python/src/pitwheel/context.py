@@ -9,6 +9,7 @@ from ._proto import pitwheel_pb2 as pb
 from .followers import add_followers
 from .json_text import plain_text
 from .new_job import NewJob
+from .recurrence import Recurrence, recurrence_from_proto
 
 # A note is one line of text. The server cuts at the same length.
 NOTE_CHARS_MAX = 500
@@ -33,6 +34,7 @@ class Context:
         "kind",
         "max_attempts",
         "queue",
+        "recurrence",
         "traceparent",
         "tracestate",
     )
@@ -48,6 +50,10 @@ class Context:
         self.attempt: int = assignment.attempt
         self.max_attempts: int = assignment.max_attempts
         self.key: str | None = assignment.key if assignment.HasField("key") else None
+        #: The recurring job that this job is a run of. `None`: it is none.
+        self.recurrence: Recurrence | None = (
+            recurrence_from_proto(assignment.recurrence) if assignment.HasField("recurrence") else None
+        )
         #: The W3C trace context that the job was enqueued with. `None`: it had none.
         self.traceparent: str | None = assignment.traceparent if assignment.HasField("traceparent") else None
         self.tracestate: str | None = assignment.tracestate if assignment.HasField("tracestate") else None

@@ -4,11 +4,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from google.protobuf.timestamp_pb2 import Timestamp
-
 from ._proto import pitwheel_pb2 as pb
 from .json_text import to_json
-from .span import Span, to_duration, with_zone
+from .span import Span, to_duration, to_timestamp
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +44,7 @@ def to_proto(job: NewJob) -> pb.NewJob:
         kind=job.kind,
         payload=to_json({} if job.payload is None else job.payload),
         queue=job.queue,
-        run_at=None if job.run_at is None else _to_timestamp(job.run_at),
+        run_at=None if job.run_at is None else to_timestamp(job.run_at),
         delay=None if job.delay is None else to_duration(job.delay),
         priority=job.priority,
         max_attempts=job.max_attempts,
@@ -54,9 +52,3 @@ def to_proto(job: NewJob) -> pb.NewJob:
         key=job.key,
         metadata=None if job.metadata is None else to_json(job.metadata),
     )
-
-
-def _to_timestamp(time: datetime) -> Timestamp:
-    stamp = Timestamp()
-    stamp.FromDatetime(with_zone(time))
-    return stamp

@@ -1,9 +1,10 @@
-"""Time spans: a `timedelta`, or a number of seconds."""
+"""Times, and time spans: a `timedelta`, or a number of seconds."""
 
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import TypeAlias
 
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
 
 # The server refuses longer time spans.
 SPAN_MAX = timedelta(days=100 * 365)
@@ -35,6 +36,19 @@ def to_duration(span: Span) -> Duration:
 
 def from_duration(duration: Duration) -> float:
     return duration.seconds + duration.nanos / 1e9
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def from_timestamp(stamp: Timestamp) -> datetime:
+    return _EPOCH + timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1000)
+
+
+def to_timestamp(time: datetime) -> Timestamp:
+    stamp = Timestamp()
+    stamp.FromDatetime(with_zone(time))
+    return stamp
 
 
 def with_zone(run_at: datetime) -> datetime:

@@ -1,11 +1,12 @@
 """What a handler returns to complete its job with followers, or raises to snooze, retry or bury it."""
 
+from datetime import datetime
 from typing import Any
 
 from ._proto import pitwheel_pb2 as pb
 from .followers import add_followers
 from .new_job import NewJob
-from .span import Span, check_span
+from .span import Span, check_span, with_zone
 
 
 class Complete:
@@ -18,11 +19,20 @@ class Complete:
     A handler without followers can return the result itself.
     """
 
-    __slots__ = ("_followers", "result")
+    __slots__ = ("_followers", "found", "next_at", "result")
 
-    def __init__(self, result: Any = None) -> None:
-        """`result`: any JSON value, stored with the job. `None`: no result."""
+    def __init__(self, result: Any = None, *, found: int | None = None, next_at: datetime | None = None) -> None:
+        """`result`: any JSON value, stored with the job. `None`: no result.
+
+        For a run of a recurring job, `found` is how many new things it found: with an adaptive cadence, some make the time to
+        the next run shorter, and none make it longer. `next_at` is the time of the next run, instead of the one by its
+        cadence; it needs a time zone. Raises `ValueError` if one of them is invalid.
+        """
+        if found is not None and found < 0:
+            raise ValueError(f"found `{found}` is negative")
         self.result = result
+        self.found = found
+        self.next_at = None if next_at is None else with_zone(next_at)
         self._followers: list[pb.NewJob] = []
 
     def then(self, *jobs: NewJob) -> "Complete":
