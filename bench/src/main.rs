@@ -21,7 +21,7 @@ use pitwheel_devdb::{Options, Server};
 use crate::report::Row;
 
 /// All cases. Without an argument all but the last one run: that one compares drivers.
-const CASES: [&str; 21] = [
+const CASES: [&str; 22] = [
     "drain",
     "few_slots",
     "end_to_end",
@@ -31,6 +31,7 @@ const CASES: [&str; 21] = [
     "steady",
     "scale",
     "late",
+    "recurring",
     "latency",
     "idle",
     "memory",
@@ -87,6 +88,7 @@ async fn measure(case: &str, url: &str) -> Result<Vec<Row>> {
         "steady" => cases::steady().await,
         "scale" => cases::scale(url).await,
         "late" => cases::late(url).await,
+        "recurring" => cases::recurring(url).await,
         "latency" => cases::latency(url).await,
         "idle" => cases::idle(url).await,
         "memory" => cases::memory(url).await,

@@ -1,0 +1,153 @@
+//! Recurring jobs: many that are due together, many beside other jobs, and how late they start.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Result, ensure};
+use pitwheel::{Cadence, Context, Job, NewRecurring, Pitwheel, Worker};
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+use crate::engine::{self, DRAIN_JOBS, fill, fresh, kind};
+use crate::raw::PAYLOAD;
+use crate::report::{Row, Turns};
+use crate::session::Session;
+
+/// Recurring jobs beside a drain.
+const BESIDE: u64 = 1_000_000;
+/// Recurring jobs that run every second, and for how long.
+const EVERY_SECOND: u64 = 1000;
+const SECONDS: u64 = 60;
+
+pub(crate) async fn recurring(url: &str) -> Result<Vec<Row>> {
+    let [drain, together, beside] = Turns::<3>::measure(async |index| match index {
+        0 => drain_once(url, 0).await,
+        1 => together_once(url).await,
+        _ => drain_once(url, BESIDE).await,
+    })
+    .await?;
+    let late = lateness(url).await?;
+    Ok(vec![
+        Row::new("drain, history on", drain.median, "jobs/s").spread(&drain),
+        Row::new("recurring jobs due in the same second", together.median, "runs/s")
+            .spread(&together)
+            .against("drain, history on", drain.median)
+            .at_least(0.5),
+        Row::new("drain beside 1,000,000 recurring jobs", beside.median, "jobs/s")
+            .spread(&beside)
+            .against("drain, history on", drain.median)
+            .at_least(0.95),
+        Row::new("lateness of 1,000 recurring jobs every second, p50", late.p50, "ms"),
+        Row::new("lateness of 1,000 recurring jobs every second, p99", late.p99, "ms").at_most(50.0),
+        Row::new("planned times without a run", late.skipped, "").at_most(0.0),
+    ])
+}
+
+/// Jobs per second, beside recurring jobs of which one half is not due and the other half is disabled.
+async fn drain_once(url: &str, recurring: u64) -> Result<f64> {
+    let (pitwheel, session) = fresh(url).await?;
+    if recurring > 0 {
+        insert(&session, recurring, "now() + interval '1 day'", "n % 2 = 0").await?;
+    }
+    fill(&session, kind(true), DRAIN_JOBS).await?;
+    session.client.batch_execute("vacuum analyze pitwheel.recurring; checkpoint").await?;
+    let rate = engine::drain(&pitwheel, DRAIN_JOBS).await?;
+    session.close().await?;
+    Ok(rate)
+}
+
+/// Runs per second of recurring jobs that are all due now, until the last is settled. Each must run once.
+async fn together_once(url: &str) -> Result<f64> {
+    let (pitwheel, session) = fresh(url).await?;
+    insert(&session, DRAIN_JOBS, "date_trunc('second', now())", "true").await?;
+    session.client.batch_execute("vacuum analyze pitwheel.job, pitwheel.recurring; checkpoint").await?;
+    let rate = engine::drain(&pitwheel, DRAIN_JOBS).await?;
+    let once = "select count(*) from pitwheel.recurring join pitwheel.job on job.recurring = recurring.id
+        where runs = 1 and holder is null and run_at = next_run_at";
+    let once: i64 = session.client.query_one(once, &[]).await?.get(0);
+    ensure!(
+        once as u64 == DRAIN_JOBS,
+        "{once} recurring jobs ran once and are planned: the number is invalid"
+    );
+    session.close().await?;
+    Ok(rate)
+}
+
+/// Inserts recurring jobs, and the live jobs of those that are enabled.
+async fn insert(session: &Session, count: u64, next: &str, enabled: &str) -> Result<()> {
+    let kind = kind(true);
+    let sql = format!(
+        "insert into pitwheel.recurring (kind, key, queue, cadence, misfire, payload, priority, enabled, planned, next_run_at,
+            anchor_at)
+         select '{kind}', 'key ' || n, 'default', 'every 1d', 'one', '{PAYLOAD}', 0, {enabled}, true, {next}, {next}
+         from generate_series(1, {count}) as n;
+         insert into pitwheel.job (recurring, kind, payload, queue, run_at, enqueued_at, priority, max_attempts)
+         select id, kind, payload, queue, next_run_at, clock_timestamp(), 0, 2147483647
+         from pitwheel.recurring where enabled order by id"
+    );
+    Ok(session.client.batch_execute(&sql).await?)
+}
+
+#[derive(Serialize, Deserialize)]
+struct Tick;
+
+impl Job for Tick {
+    const KIND: &'static str = "tick";
+}
+
+struct Lateness {
+    p50: f64,
+    p99: f64,
+    skipped: f64,
+}
+
+/// The time from the planned time of each run to the first line of its handler.
+async fn lateness(url: &str) -> Result<Lateness> {
+    let (pitwheel, session) = fresh(url).await?;
+    create(&pitwheel).await?;
+    let waits: Arc<Mutex<Vec<f64>>> = Arc::default();
+    let seen = waits.clone();
+    let handler = move |_: Tick, context: Context| {
+        if let Some(run) = context.recurring() {
+            let late = SystemTime::now().duration_since(run.planned_at).unwrap_or_default();
+            seen.lock().expect("no panic").push(late.as_secs_f64() * 1000.0);
+        }
+        std::future::ready(Ok::<_, String>(()))
+    };
+    let (stop, stopped) = oneshot::channel::<()>();
+    let worker = Worker::new(&pitwheel).queue("default", 100).handle(handler);
+    let task = tokio::spawn(worker.run(async {
+        let _ = stopped.await;
+    }));
+    let begun = Instant::now();
+    tokio::time::sleep(Duration::from_secs(SECONDS)).await;
+    let _ = stop.send(());
+    task.await??;
+    let passed = begun.elapsed();
+    // A planned time is skipped if the plan has moved on by more seconds than there were runs.
+    let skipped =
+        "select coalesce(sum(extract(epoch from anchor_at - created_at)::bigint - 2 - runs), 0)::float8
+        from pitwheel.recurring";
+    let skipped: f64 = session.client.query_one(skipped, &[]).await?.get(0);
+    let mut waits = std::mem::take(&mut *waits.lock().expect("no panic"));
+    ensure!(
+        waits.len() as u64 >= EVERY_SECOND * (passed.as_secs() - 3),
+        "only {} runs in {passed:?}: the number is invalid",
+        waits.len()
+    );
+    waits.sort_by(f64::total_cmp);
+    session.close().await?;
+    Ok(Lateness { p50: waits[waits.len() / 2], p99: waits[waits.len() * 99 / 100], skipped })
+}
+
+/// Creates recurring jobs that run every second, from two seconds after now on, spread over the second.
+async fn create(pitwheel: &Pitwheel) -> Result<()> {
+    let begin = pitwheel.now().await? + Duration::from_secs(2);
+    let cadence = Cadence::every(Duration::from_secs(1))?;
+    let new = (0..EVERY_SECOND).map(|n| {
+        let first = begin + Duration::from_secs(1) * u32::try_from(n).unwrap_or(0) / EVERY_SECOND as u32;
+        NewRecurring::of(&Tick, format!("tick {n}"), cadence.clone()).first_at(first)
+    });
+    pitwheel.recurring().create_many(new).await?;
+    Ok(())
+}
