@@ -1,5 +1,7 @@
 //! The streams that are open on this node, and the free slots of each.
 
+mod alone;
+
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -14,7 +16,7 @@ use crate::dispatch::group::Group;
 use crate::dispatch::outstanding::{ClaimedJob, Outstanding};
 use crate::dispatch::source::Source;
 use crate::dispatch::stream::{MESSAGE_BYTES_MAX, Stream, StreamMessage, StreamOptions, job_bytes};
-use crate::dispatch::suspects::{Process, Suspects};
+use crate::dispatch::suspects::Suspects;
 
 /// A claim is spread over this many streams at least, or over all of a group. Few, so that a message carries many jobs;
 /// enough that one worker does not get all of the few jobs that are due.
@@ -389,53 +391,6 @@ impl Streams {
         let workers: Vec<i64> = streams.map(|(worker, _)| *worker).collect();
         let holds = workers.iter().flat_map(|worker| self.outstanding.holds_of(*worker)).collect();
         (workers, holds)
-    }
-
-    /// Reserves a stream of a process that runs nothing, for a suspect. If every process is busy, the least busy one gets
-    /// nothing more until it is empty, or for a limited time.
-    pub(crate) fn reserve_alone(&mut self, group: &Arc<Group>) -> Option<i64> {
-        let now = Instant::now();
-        let mut taken: HashMap<&Process, usize> = HashMap::new();
-        for stream in self.open.values() {
-            *taken.entry(&stream.process).or_default() += stream.taken;
-        }
-        let streams = self.open.iter().filter(|(_, stream)| stream.is_of(group) && !stream.quiet);
-        let usable = streams.filter_map(|(worker, stream)| {
-            let taken = taken.get(&stream.process).copied().unwrap_or_default();
-            let waits = self.suspects.may_run(&stream.process, group, taken == 0, now)?;
-            Some((taken > 0, !waits, taken, *worker))
-        });
-        let (is_busy, _, _, worker) = usable.min()?;
-        let process = &self.open.get(&worker)?.process;
-        if is_busy {
-            self.suspects.wait(process, worker, group, now);
-            return None;
-        }
-        self.suspects.reserve(process, worker, group);
-        Some(worker)
-    }
-
-    /// No suspect is due for the streams of this group: those that wait for one go on.
-    pub(crate) fn no_suspect(&mut self, group: &Arc<Group>) {
-        if self.suspects.none_due(group) {
-            self.wake_freed();
-        }
-    }
-
-    /// Sends a suspect to the stream that was reserved for it; `None`: there was no suspect after all. Returns the claim
-    /// if the stream has closed meanwhile: it must be released.
-    #[must_use = "claims that were not sent must be released"]
-    pub(crate) fn send_alone(&mut self, worker: i64, suspect: Option<Claimed>) -> Vec<Claim> {
-        let Some(stream) = self.open.get_mut(&worker) else {
-            return suspect.into_iter().map(|job| job.claim).collect();
-        };
-        let Some(job) = suspect else {
-            self.suspects.forget(&stream.process, worker);
-            self.wake_freed();
-            return Vec::new();
-        };
-        stream.reserve();
-        self.send(vec![job])
     }
 }
 
