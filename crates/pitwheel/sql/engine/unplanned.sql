@@ -1,7 +1,6 @@
--- unplanned.sql: enabled recurring jobs whose next run is to be planned. Uses recurring_unplanned.
-select recurrence.state
+-- unplanned.sql: enabled recurring jobs whose next run is to be planned. Uses recurring_unplanned and recurring_pkey.
+select (select recurrence.state from pitwheel.recurrence where recurrence.id = recurring.id)
 from pitwheel.recurring
-join pitwheel.recurrence on recurrence.id = recurring.id
 where recurring.enabled
   and not recurring.planned
 order by recurring.id

@@ -25,6 +25,10 @@ const DROP_HOLDS: &str = include_str!("../../sql/engine/drop_holds.sql");
 /// The SQLSTATE of a statement that met a locked row.
 const LOCK_NOT_AVAILABLE: &str = "55P03";
 
+/// Runs per statement, but for the fast path: with more, a plan that was made for an empty table would compare every run with every
+/// other for too long.
+const RUNS_MAX: usize = 100;
+
 /// Writes a batch of endings, and deletes the given empty holds. Returns one result for each ending, in order. An ending that
 /// Postgres refuses is found by bisection, and the others are written.
 ///
@@ -70,7 +74,7 @@ pub async fn settle(
     }
     if !runs.is_empty() {
         runs.sort_unstable_by_key(|&at| batch[at].claim.id);
-        settle_runs(client, batch, &runs, std::mem::take(&mut holds), &mut results).await?;
+        settle_runs(client, batch, &runs, &mut results).await?;
     }
     if !holds.is_empty() {
         client.rows(DROP_HOLDS, &[(&holds, Type::INT8_ARRAY)]).await?;
@@ -174,8 +178,7 @@ enum Statement<'a> {
     /// With holds that were emptied.
     Finish(&'a [i64]),
     PutBackRuns,
-    /// With holds that were emptied.
-    FinishRuns(&'a [i64]),
+    FinishRuns,
 }
 
 /// Writes the endings of runs of recurring jobs. What is no run stays as it was marked.
@@ -183,17 +186,19 @@ async fn settle_runs(
     client: &impl Sql,
     batch: &[Settlement],
     runs: &[usize],
-    holds: &[i64],
     results: &mut [SettleResult],
 ) -> Result<(), Error> {
     let back: Vec<usize> = runs.iter().copied().filter(|&at| batch[at].ending.waits_again()).collect();
-    if !back.is_empty() {
-        write_each(client, Statement::PutBackRuns, batch, &back, results).await?;
+    for part in back.chunks(RUNS_MAX) {
+        write_each(client, Statement::PutBackRuns, batch, part, results).await?;
     }
     // Of those that should wait, what is left has a cancel request, a recurring job that was disabled or deleted, or a locked row.
     let left = |at: &usize| matches!(results[*at], SettleResult::Lost | SettleResult::Locked);
     let left: Vec<usize> = runs.iter().copied().filter(left).collect();
-    write_each(client, Statement::FinishRuns(holds), batch, &left, results).await
+    for part in left.chunks(RUNS_MAX) {
+        write_each(client, Statement::FinishRuns, batch, part, results).await?;
+    }
+    Ok(())
 }
 
 /// Writes endings together. If Postgres refuses them, bisects them until the one that it refuses stands alone.
@@ -210,7 +215,7 @@ async fn write_each(
             Statement::PutBack => put_back(client, batch, part, results).await,
             Statement::Finish(emptied) => finish(client, batch, part, emptied, results).await,
             Statement::PutBackRuns => put_back_runs(client, batch, part, results).await,
-            Statement::FinishRuns(emptied) => finish_runs(client, batch, part, emptied, results).await,
+            Statement::FinishRuns => finish_runs(client, batch, part, results).await,
         };
         match (written, part) {
             (Ok(()), _) => {}

@@ -136,7 +136,6 @@ impl<'a> PutBack<'a> {
 /// The plans of runs, as columns; null where there is none.
 #[derive(Default)]
 pub(crate) struct Plans<'a> {
-    pub(crate) recurring: Vec<Option<i64>>,
     pub(crate) versions: Vec<Option<i64>>,
     pub(crate) next_us: Vec<Option<i64>>,
     pub(crate) anchors_us: Vec<Option<i64>>,
@@ -147,7 +146,6 @@ pub(crate) struct Plans<'a> {
 
 impl<'a> Plans<'a> {
     pub(crate) fn push(&mut self, plan: Option<&'a Plan>) {
-        self.recurring.push(plan.map(|plan| plan.recurring));
         self.versions.push(plan.map(|plan| plan.version));
         self.next_us.push(plan.map(|plan| micros(plan.next_run_at)));
         self.anchors_us.push(plan.map(|plan| micros(plan.anchor_at)));

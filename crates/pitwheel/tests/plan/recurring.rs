@@ -30,9 +30,10 @@ macro_rules! statement {
 const STATEMENTS: [Statement; 17] = [
     statement!(
         "engine/done_runs.sql",
-        "bigint[], bigint[], bigint[], tid[], bigint[], bool[], bigint[], bigint[], bigint[], bigint[], text[], bigint[], bigint[]",
-        "ids(), fences(), of(1::bigint), ctids(), '{}', of(true), running(), of(0::bigint), of(1900000000000000),
-            of(1900000000000000), of('r'::text), '{}', of(0::bigint)"
+        "bigint[], bigint[], bigint[], tid[], bigint[], bigint[], bool[], bigint[], bigint[], bigint[], bigint[], bigint[], int[],
+            text[]",
+        "ids(), fences(), of(1::bigint), ctids(), '{}', running(), of(true), of(0::bigint), of(0::bigint),
+            of(1900000000000000), of(1900000000000000), of(0::bigint), of(1), '{r}'"
     ),
     statement!(
         "engine/finish_runs.sql",
