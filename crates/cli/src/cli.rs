@@ -128,7 +128,7 @@ pub(crate) enum Command {
     #[command(subcommand, verbatim_doc_comment)]
     Kinds(KindsCommand),
 
-    /// Create, list and revoke tokens, which callers of `pitwheel serve` on other machines need.
+    /// Create, list and revoke tokens for callers of `pitwheel serve` on other machines.
     ///
     /// Example:
     ///   pitwheel tokens create mailer --role worker
