@@ -91,6 +91,7 @@ pub struct Server {
     pitwheel: Pitwheel,
     options: Options,
     routes: Vec<OpenApiRouter>,
+    public_prefixes: Vec<String>,
     readiness: Readiness,
 }
 
@@ -101,6 +102,7 @@ impl Server {
             pitwheel: pitwheel.clone(),
             options: Options::default(),
             routes: Vec::new(),
+            public_prefixes: Vec::new(),
             readiness: Readiness::default(),
         }
     }
@@ -113,10 +115,18 @@ impl Server {
 
     /// Adds routes; may be called several times. The paths must not be those of the server (`/api/v1/...`,
     /// `/api/openapi.json`, `/metrics`, `/healthz`, `/readyz`) or of other added routes: [`Server::run`] fails otherwise.
-    /// Every route needs authentication. A fallback of the router is not used. The program must use the versions of axum,
+    /// Every route needs authentication, unless [`Server::public`] exempts it. A fallback of the router is not used. The program must use the versions of axum,
     /// utoipa and utoipa-axum that this crate uses.
     pub fn routes(mut self, routes: OpenApiRouter) -> Server {
         self.routes.push(routes);
+        self
+    }
+
+    /// Exempts the added routes whose paths begin with `prefix` from authentication, for callers that cannot have a token, such as
+    /// the webhooks of another service. Their handlers get no [`Caller`](crate::Caller) and must check the request themselves. The
+    /// prefix begins and ends with `/` and names no path of the server: [`Server::run`] fails otherwise.
+    pub fn public(mut self, prefix: impl Into<String>) -> Server {
+        self.public_prefixes.push(prefix.into());
         self
     }
 
@@ -136,13 +146,14 @@ impl Server {
     /// When the server cannot start: the schema does not fit this version, the address can be reached from other machines
     /// and no token exists, a certificate cannot be used, or routes clash.
     pub async fn run(self, listener: TcpListener, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
-        let Server { pitwheel, options, routes, readiness } = self;
+        let Server { pitwheel, options, routes, public_prefixes, readiness } = self;
         let _ended = readiness.end_on_drop();
+        check_public(&public_prefixes)?;
         let (http, document) = router(routes)?;
         let reflection = reflection()?;
         let tls = options.tls.as_ref().map(Tls::acceptor).transpose()?;
         pitwheel.check_schema().await?;
-        let authentication = authentication(&pitwheel, &listener, &options).await?;
+        let authentication = authentication(&pitwheel, &listener, &options, public_prefixes).await?;
         if options.traces {
             traces::enable();
         }
@@ -202,6 +213,7 @@ async fn authentication(
     pitwheel: &Pitwheel,
     listener: &TcpListener,
     options: &Options,
+    public_prefixes: Vec<String>,
 ) -> Result<Arc<Authentication>, Error> {
     let address = listener.local_addr().unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)));
     let is_open = !address.ip().is_loopback();
@@ -214,7 +226,19 @@ async fn authentication(
             "tokens and payloads travel in the clear: configure TLS, or put a proxy with TLS in front of this server"
         );
     }
-    Ok(Arc::new(Authentication { tokens, required: is_open || options.require_tokens }))
+    Ok(Arc::new(Authentication { tokens, required: is_open || options.require_tokens, public_prefixes }))
+}
+
+/// Refuses prefixes that would exempt paths of the server.
+fn check_public(prefixes: &[String]) -> Result<(), Error> {
+    let is_of_server = |prefix: &str| prefix.starts_with("/api/") || prefix.starts_with("/pitwheel.v1.");
+    let is_whole = |prefix: &str| prefix.len() > 2 && prefix.starts_with('/') && prefix.ends_with('/');
+    match prefixes.iter().find(|prefix| !is_whole(prefix) || is_of_server(prefix)) {
+        Some(prefix) => Err(Error::Routes(format!(
+            "`{prefix}` cannot be public: choose a prefix of your own that begins and ends with `/`"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// The gRPC services, with health checks.

@@ -124,6 +124,34 @@ async fn an_added_route_refuses_a_role_as_the_server_does() -> Result<()> {
     server.stop().await
 }
 
+/// Called by another service, which has no token.
+#[utoipa::path(post, path = "/hooks/paid", responses((status = 200, body = bool)))]
+async fn take_hook() -> Json<bool> {
+    Json(true)
+}
+
+#[tokio::test]
+async fn a_public_prefix_exempts_its_paths_and_no_others() -> Result<()> {
+    let db = TestDb::new().await?;
+    let routes = || invoices().routes(routes!(take_hook));
+    let server = Server::new(db.pitwheel()).options(with_tokens()).routes(routes()).public("/hooks/");
+    let server = Running::start(server, &Readiness::default()).await?;
+    let hub = Http::new(server.address).header("origin", "https://other.example").header("via", "1.1 proxy");
+    assert_eq!(hub.post("/hooks/paid", &Value::Null).await?.status, 200);
+    for path in ["/invoices/cancel", "/hooks", "/hooksx/paid", "/api/v1/queues/default/pause"] {
+        assert_eq!(hub.post(path, &Value::Null).await?.status, 401, "{path}");
+    }
+    assert_eq!(hub.get("/hooks/../api/v1/jobs").await?.status, 404, "a path is not resolved");
+    server.stop().await?;
+
+    for prefix in ["/", "", "/api/", "/api/v1/", "hooks/", "/hooks"] {
+        let server = Server::new(db.pitwheel()).routes(routes()).public(prefix);
+        let refused = server.run(TcpListener::bind("127.0.0.1:0").await?, std::future::pending()).await;
+        assert!(matches!(refused, Err(Error::Routes(_))), "{prefix}");
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn an_added_route_stands_in_the_document() -> Result<()> {
     let db = TestDb::new().await?;

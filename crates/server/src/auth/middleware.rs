@@ -27,9 +27,17 @@ pub(crate) struct Authentication {
     pub(crate) tokens: Arc<Tokens>,
     /// Whether requests without a token are refused.
     pub(crate) required: bool,
+    /// Paths of the application that begin with one of these need no authentication.
+    pub(crate) public_prefixes: Vec<String>,
 }
 
 impl Authentication {
+    fn is_public(&self, path: &str) -> bool {
+        PUBLIC_PATHS.contains(&path)
+            || path.starts_with(PUBLIC_GRPC_PREFIX)
+            || self.public_prefixes.iter().any(|prefix| path.starts_with(prefix))
+    }
+
     /// The caller of a request without a token: a program on this machine. The protocol does not matter: a page can send
     /// every content type, and on a connection with TLS it can use HTTP/2.
     fn without_token(&self, request: &Request) -> Result<Caller, Problem> {
@@ -83,7 +91,7 @@ pub(crate) async fn authenticate(
         let detail = "gRPC needs HTTP/2: see /api/openapi.json for calls over HTTP/1.1";
         return Problem::refused(StatusCode::HTTP_VERSION_NOT_SUPPORTED, detail).into_response();
     }
-    if PUBLIC_PATHS.contains(&path) || path.starts_with(PUBLIC_GRPC_PREFIX) {
+    if authentication.is_public(path) {
         return next.run(request).await;
     }
     let caller = match bearer(request.headers()) {
