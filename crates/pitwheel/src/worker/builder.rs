@@ -25,6 +25,7 @@ use crate::worker::core::Core;
 use crate::worker::handler::Handlers;
 #[cfg(feature = "remote")]
 use crate::worker::remote::{self, server::Address};
+use crate::worker::slots::Slots;
 use crate::worker::stats::Stats;
 use crate::worker::{heartbeat, settler};
 
@@ -63,6 +64,8 @@ pub struct Worker {
     grace: Duration,
     keep_history: Duration,
     hints: bool,
+    /// How many jobs to run in all; `None`: without limit.
+    budget: Option<usize>,
     /// The first mistake in what the builder was given; `run` returns it.
     problem: Option<Error>,
 }
@@ -113,6 +116,7 @@ impl Worker {
             grace: Duration::from_secs(30),
             keep_history: Duration::from_secs(7 * 24 * 3600),
             hints: true,
+            budget: None,
             problem: None,
         }
     }
@@ -198,6 +202,22 @@ impl Worker {
         }
     }
 
+    /// Runs jobs that are due now, at most `max`, and ends when they have ended or nothing more is due. Jobs that become due
+    /// meanwhile may be among them. `shutdown` ends it earlier, as in [`Worker::run`].
+    ///
+    /// # Errors
+    /// As for [`Worker::run`]; and for a remote worker, which cannot know what is due.
+    pub async fn run_due(mut self, max: usize, shutdown: impl Future<Output = ()>) -> Result<Stats, Error> {
+        if !matches!(self.source, JobSource::Database(_)) {
+            self.note(Err(Error::Invalid("a worker that runs what is due needs a database".into())));
+        }
+        if max == 0 && self.problem.is_none() {
+            return Ok(Stats::default());
+        }
+        self.budget = Some(max);
+        self.run(shutdown).await
+    }
+
     async fn run_at_database(
         self,
         pitwheel: Pitwheel,
@@ -226,7 +246,7 @@ impl Worker {
             (pool, lease_pool),
             backend,
             self.handlers,
-            self.queues,
+            Slots::new(self.queues, self.budget),
             stop,
         ));
         let listening = async {

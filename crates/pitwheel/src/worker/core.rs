@@ -18,7 +18,7 @@ use crate::engine::run_times::RunTimes;
 use crate::engine::settle::written_followers;
 use crate::engine::settle_columns::SettleResult;
 use crate::error::Error;
-use crate::job::claim::{Claim, Claimed, QueueSlots};
+use crate::job::claim::{Claim, Claimed};
 use crate::job::ending::{Attempt, Settlement, decide, unless_committed};
 use crate::job::limits::SETTLE_MAX;
 use crate::job::run_ending::{decide_run, skip_late};
@@ -69,7 +69,7 @@ impl Core {
         pools: (Pool, Pool),
         backend: Backend,
         handlers: Handlers,
-        slots: Vec<QueueSlots>,
+        slots: Slots,
         stop: CancellationToken,
     ) -> Core {
         Core {
@@ -85,7 +85,7 @@ impl Core {
             cancel: Arc::default(),
             freed: Notify::new(),
             id: AtomicI64::new(id),
-            slots: Mutex::new(Slots::new(slots)),
+            slots: Mutex::new(slots),
             run_times: Mutex::default(),
             counters: Counters::default(),
         }
@@ -319,11 +319,15 @@ impl ClaimSink for Arc<Core> {
         let claim = async |client: Arc<Session>| {
             claim(&*client, self.id(), &reserved.slots_by_queue, &self.registration.kinds, bounds).await
         };
-        Ok(ClaimedJobs { jobs: self.pool.run(claim).await?, alive_slots: reserved.total })
+        let jobs = self.pool.run(claim).await?;
+        if self.slots().is_last_claim(reserved, jobs.len()) {
+            self.stop.cancel();
+        }
+        Ok(ClaimedJobs { jobs, alive_slots: reserved.total })
     }
 
-    fn unreserve(&self, reserved: &Reserved, _: &[Claimed]) {
-        self.slots().unreserve(reserved);
+    fn unreserve(&self, reserved: &Reserved, claimed: &[Claimed]) {
+        self.slots().unreserve(reserved, claimed.len());
     }
 
     fn start(&self, jobs: Vec<Claimed>) {
@@ -338,7 +342,9 @@ impl ClaimSink for Arc<Core> {
     }
 
     fn alone(&self) -> Option<i64> {
-        self.slots().reserve_all().then(|| self.id())
+        let mut slots = self.slots();
+        // A worker that ends by itself leaves suspects to those that stay.
+        (!slots.has_budget() && slots.reserve_all()).then(|| self.id())
     }
 
     fn start_alone(&self, _: i64, suspect: Option<Claimed>) {

@@ -32,6 +32,8 @@ pub(super) struct Slots {
     /// The claimer was woken for free slots and has not reserved any since. Waking it once for each job would cost more than the
     /// claim does.
     woken: bool,
+    /// How many jobs may still be claimed; `None`: without limit.
+    budget: Option<usize>,
 }
 
 struct Queue {
@@ -46,9 +48,13 @@ struct Queue {
 }
 
 impl Queue {
-    /// How many jobs to claim.
-    fn wanted(&self) -> usize {
-        self.pace.wanted(self.slots, self.free, self.ahead.len() + self.reserved)
+    /// How many jobs to claim. A worker with a budget claims none ahead of its slots: it would have to release them at its end.
+    fn wanted(&self, budget: Option<usize>) -> usize {
+        let expected = self.ahead.len() + self.reserved;
+        match budget {
+            Some(left) => self.free.saturating_sub(expected).min(left),
+            None => self.pace.wanted(self.slots, self.free, expected),
+        }
     }
 }
 
@@ -78,7 +84,8 @@ impl Ended {
 }
 
 impl Slots {
-    pub(super) fn new(queues: Vec<QueueSlots>) -> Slots {
+    /// `budget`: how many jobs may be claimed in all.
+    pub(super) fn new(queues: Vec<QueueSlots>, budget: Option<usize>) -> Slots {
         let queue = |QueueSlots { queue: name, slots }| Queue {
             name,
             slots,
@@ -96,6 +103,7 @@ impl Slots {
             turn: 0,
             alone: false,
             woken: false,
+            budget,
         }
     }
 
@@ -113,9 +121,10 @@ impl Slots {
             if only.is_some_and(|only| !only.contains(&queue.name)) {
                 continue;
             }
-            let slots = queue.wanted().min(CLAIM_MAX - reserved.total);
+            let slots = queue.wanted(self.budget).min(CLAIM_MAX - reserved.total);
             if slots > 0 {
                 queue.reserved += slots;
+                self.budget = self.budget.map(|left| left - slots);
                 reserved.total += slots;
                 reserved.slots_by_queue.push(QueueSlots { queue: queue.name.clone(), slots });
             }
@@ -123,8 +132,9 @@ impl Slots {
         reserved
     }
 
-    /// The claim has ended; what it brought is passed to [`Slots::accept`].
-    pub(super) fn unreserve(&mut self, reserved: &Reserved) {
+    /// The claim has ended and brought so many jobs, which are passed to [`Slots::accept`].
+    pub(super) fn unreserve(&mut self, reserved: &Reserved, claimed: usize) {
+        self.budget = self.budget.map(|left| left + reserved.total.saturating_sub(claimed));
         for asked in &reserved.slots_by_queue {
             if let Some(queue) = self.queue(&asked.queue) {
                 queue.reserved -= asked.slots;
@@ -169,7 +179,7 @@ impl Slots {
 
     /// Whether to wake the claimer. Once it was woken, only after it has reserved slots.
     pub(super) fn wants_claim(&mut self) -> bool {
-        let wants = !self.woken && self.queues.iter().any(|queue| queue.wanted() > 0);
+        let wants = !self.woken && self.queues.iter().any(|queue| queue.wanted(self.budget) > 0);
         self.woken |= wants;
         wants
     }
@@ -227,6 +237,18 @@ impl Slots {
         self.running.is_empty()
             && self.unsettled.is_empty()
             && self.queues.iter().all(|queue| queue.ahead.is_empty())
+    }
+
+    /// Whether nothing more may be claimed after this claim, which brought so many jobs: the budget is used up, or nothing is due in
+    /// any queue.
+    pub(super) fn is_last_claim(&self, reserved: &Reserved, claimed: usize) -> bool {
+        let asked_all = reserved.slots_by_queue.len() == self.queues.len();
+        self.budget.is_some_and(|left| left == 0 || claimed == 0 && asked_all)
+    }
+
+    /// Whether the worker ends by itself.
+    pub(super) fn has_budget(&self) -> bool {
+        self.budget.is_some()
     }
 
     /// Reserves the whole worker for one suspect, if nothing runs.
