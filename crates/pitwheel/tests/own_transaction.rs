@@ -1,8 +1,8 @@
 //! Effects written with the completion, in the handler's own transaction, commit with it or not at all.
 #![cfg(all(feature = "sqlx", feature = "tokio-postgres"))]
 
-use anyhow::Result;
-use pitwheel::{Context, Settled, State};
+use anyhow::{Context as _, Result};
+use pitwheel::{Context, NewJob, Settled, State, Verdict};
 use pitwheel_testkit::{TestDb, Work, connect, start_worker, wait_until, worker};
 use sqlx::Connection;
 
@@ -106,5 +106,64 @@ async fn an_sqlx_handler_completes_with_its_effect() -> Result<()> {
     wait_until("the job and its children are done", async || Ok(db.count(done).await? == 4)).await?;
     running.stop().await?;
     assert_eq!(db.count("select count(*) from effect").await?, 4);
+    Ok(())
+}
+
+#[tokio::test]
+async fn many_jobs_complete_in_one_transaction_without_the_lost_ones() -> Result<()> {
+    let db = TestDb::new().await?;
+    db.client().await?.batch_execute("create table effect (n bigint)").await?;
+    let (send, mut receive) =
+        tokio::sync::mpsc::channel::<(i64, Context, tokio::sync::oneshot::Sender<()>)>(8);
+    let handler = move |work: Work, context: Context| {
+        let send = send.clone();
+        async move {
+            let (done, written) = tokio::sync::oneshot::channel();
+            send.send((work.n, context, done)).await?;
+            written.await?;
+            Ok::<_, anyhow::Error>(())
+        }
+    };
+    let ids: Vec<i64> = db
+        .pitwheel()
+        .enqueue_many((0..4).map(|n| NewJob::of(&Work { n })))
+        .await?
+        .into_iter()
+        .map(|enqueued| enqueued.id)
+        .collect();
+    let running = start_worker(worker(db.pitwheel()).handle(handler));
+    let mut batch = Vec::new();
+    while batch.len() < ids.len() {
+        batch.push(receive.recv().await.context("the worker has ended")?);
+    }
+    // Another worker holds the third one by now.
+    let mut client = db.client().await?;
+    client
+        .execute("update pitwheel.job set fence = fence + 1, holder = -1 where id = $1", &[&ids[2]])
+        .await?;
+    // The last of them is completed first: the result does not depend on the order.
+    batch.sort_by_key(|(n, ..)| std::cmp::Reverse(*n));
+    let transaction = client.transaction().await?;
+    let completions = batch.iter().map(|(n, context, _)| {
+        (context, Verdict::complete().then(NewJob::of(&Work { n: 100 + n }).queue("next")))
+    });
+    let completed =
+        pitwheel::transaction::tokio_postgres::complete_many(&transaction, completions.collect()).await?;
+    for ((n, ..), completed) in batch.iter().zip(&completed) {
+        let expected = if *n == 2 { Settled::Lost } else { Settled::Written };
+        assert_eq!(completed.settled, expected, "{n}");
+        if completed.settled == Settled::Written {
+            transaction.execute("insert into effect values ($1)", &[n]).await?;
+        }
+    }
+    transaction.commit().await?;
+    for (.., done) in batch {
+        let _ = done.send(());
+    }
+    running.stop().await?;
+    assert_eq!(db.count("select sum(n)::bigint from effect").await?, 4, "0, 1 and 3");
+    assert_eq!(db.count("select count(*) from pitwheel.job where queue = 'next'").await?, 3);
+    assert_eq!(db.state(ids[2]).await?, Some(State::Running), "it is held by another worker");
+    assert_eq!(db.state(ids[3]).await?, Some(State::Done));
     Ok(())
 }

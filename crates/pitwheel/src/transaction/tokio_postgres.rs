@@ -1,7 +1,9 @@
 //! For [tokio-postgres](https://docs.rs/tokio-postgres).
 
+use std::collections::HashMap;
+
 use ::tokio_postgres::Transaction;
-use ::tokio_postgres::types::Type;
+use ::tokio_postgres::types::{ToSql, Type};
 
 use crate::engine::enqueue::{self, Enqueued, Enqueuing};
 use crate::engine::settle::{FINISH, LOCK_CLAIM};
@@ -16,6 +18,8 @@ use crate::job::recurrence::NextRun;
 use crate::operate::recurring::{self, Created};
 use crate::transaction::completed::Completed;
 use crate::worker::context::Context;
+
+const LOCK_CLAIMS: &str = include_str!("../../sql/engine/lock_claims.sql");
 
 /// Enqueues in the transaction. A duplicate key returns the live job and does not fail the transaction.
 pub async fn enqueue<T: Into<NewJob>>(
@@ -59,6 +63,58 @@ pub async fn complete_with(
     };
     let Some(row) = rows.first().filter(|row| row.get(3)) else { return Ok(Completed::LOST) };
     Ok(Completed::written(if is_run { recurring::next_run(row.get(4), row.get(5)) } else { None }))
+}
+
+/// Completes the jobs of many handlers in one transaction, like [`complete_with`], in a fixed number of statements. The results
+/// are in the order given. [`Settled::Lost`] concerns that job only: write nothing for it, and commit the others.
+pub async fn complete_many(
+    transaction: &Transaction<'_>,
+    completions: Vec<(&Context, Completion)>,
+) -> Result<Vec<Completed>, Error> {
+    let count = completions.len();
+    let completed = completions
+        .into_iter()
+        .map(|(context, completion)| context.complete_in_transaction(completion))
+        .collect::<Result<Vec<Settlement>, Error>>()?;
+    // One order for all, so that two transactions cannot wait for each other.
+    let mut order: Vec<usize> = (0..count).collect();
+    order.sort_unstable_by_key(|&at| completed[at].claim.id);
+    let column =
+        |of: fn(&Settlement) -> i64| order.iter().map(|&at| of(&completed[at])).collect::<Vec<i64>>();
+    let (ids, fences, holders) =
+        (column(|one| one.claim.id), column(|one| one.claim.fence), column(|one| one.claim.holder));
+    let claims = [&ids, &fences, &holders].map(|column| (column as &(dyn ToSql + Sync), Type::INT8_ARRAY));
+    let locked = transaction.query_typed(LOCK_CLAIMS, &claims).await?;
+    let is_run: HashMap<i64, bool> =
+        locked.iter().map(|row| (row.get(0), row.get::<_, Option<i64>>(1).is_some())).collect();
+    let mut results = vec![Completed::LOST; count];
+    for runs in [true, false] {
+        let which: Vec<usize> =
+            order.iter().copied().filter(|&at| is_run.get(&completed[at].claim.id) == Some(&runs)).collect();
+        if which.is_empty() {
+            continue;
+        }
+        let (mut columns, mut plans) = (Finish::default(), Plans::default());
+        for &at in &which {
+            columns.push(completed[at].claim, &completed[at].ending);
+            plans.push(completed[at].plan.as_deref());
+        }
+        let rows = if runs {
+            let params: Vec<_> = columns.params().into_iter().chain(plans.params()).collect();
+            transaction.query_typed(FINISH_RUNS, &params).await?
+        } else {
+            transaction.query_typed(FINISH, &columns.params()).await?
+        };
+        for row in rows.iter().filter(|row| row.get(3)) {
+            let id: i64 = row.get(0);
+            let at = which.iter().copied().find(|&at| completed[at].claim.id == id);
+            if let Some(at) = at {
+                let next = if runs { recurring::next_run(row.get(4), row.get(5)) } else { None };
+                results[at] = Completed::written(next);
+            }
+        }
+    }
+    Ok(results)
 }
 
 /// Creates a recurring job in the transaction, like [`RecurringJobs::create`](crate::RecurringJobs::create). Its row stays locked

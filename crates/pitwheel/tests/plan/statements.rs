@@ -15,7 +15,7 @@ macro_rules! statement {
 }
 
 /// All statements that `by_id` checks.
-pub(crate) const STATEMENTS: [Statement; 27] = [
+pub(crate) const STATEMENTS: [Statement; 28] = [
     statement!(
         "engine/done.sql",
         "bigint[], bigint[], bigint[], tid[], bigint[]",
@@ -62,6 +62,7 @@ pub(crate) const STATEMENTS: [Statement; 27] = [
         "ids(), fences(), of(1::bigint), 7"
     ),
     statement!("engine/lock_claim.sql", "bigint, bigint, bigint", "(ids())[1], (fences())[1], 1"),
+    statement!("engine/lock_claims.sql", "bigint[], bigint[], bigint[]", "ids(), fences(), of(1::bigint)"),
     statement!(
         "engine/claim.sql",
         "bigint, text[], int[], int[], smallint[], timestamptz[], bigint[], text[]",
