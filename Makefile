@@ -18,8 +18,9 @@ help:
 
 demo:
 	@scripts/setup demo
-	cargo build --release -p pitwheel-cli
+	cargo build --release -p pitwheel-cli -p pitwheel-feeds
 	@$(TARGET)/release/pitwheel demo
+	@$(TARGET)/release/pitwheel-feeds demo
 
 test:
 	@scripts/setup test

@@ -1,0 +1,47 @@
+//! `pitwheel-feeds fetch-due`: fetches what is due, and ends.
+
+use clap::Args;
+use pitwheel_feeds::http::views::FetchStatsView;
+
+use super::serve::FetchArgs;
+use crate::database::Database;
+use crate::output::{OutputFormat, print, print_json, print_message, visible};
+use crate::progress::Progress;
+
+#[derive(Debug, Args)]
+pub(crate) struct FetchDueArgs {
+    /// The number of sources to fetch at most
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    max: u32,
+
+    #[command(flatten)]
+    fetch: FetchArgs,
+}
+
+pub(crate) async fn run(args: FetchDueArgs, url: Option<&str>, output: OutputFormat) -> anyhow::Result<()> {
+    let database = Database::open(url).await?;
+    let progress = Progress::new(u64::from(args.max));
+    let stats =
+        pitwheel_feeds::fetch_due(&database.feeds, args.fetch.worker_options(), args.max as usize, |stats| {
+            let done = stats.sources_fetched + stats.errors.len() as u64;
+            progress.reached(done, format!("{} new articles", stats.articles_new));
+        })
+        .await?;
+    progress.finish();
+    if output == OutputFormat::Json {
+        print_json(&FetchStatsView::from(stats))?;
+    } else {
+        for (source, error) in &stats.errors {
+            print_message(&format!("source {source}: {}", visible(error)));
+        }
+        print(&format!(
+            "{} sources were due, {} fetched, {} failed; {} articles, {} of them new",
+            stats.sources_checked,
+            stats.sources_fetched,
+            stats.errors.len(),
+            stats.articles_found,
+            stats.articles_new
+        ))?;
+    }
+    database.close().await
+}

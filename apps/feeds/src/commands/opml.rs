@@ -1,0 +1,60 @@
+//! `pitwheel-feeds opml`.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::Subcommand;
+use serde_json::json;
+
+use crate::database::Database;
+use crate::output::{OutputFormat, print, print_json, print_message, visible};
+use crate::progress::Progress;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum OpmlCommand {
+    /// Add the feeds of an OPML file that are not there yet.
+    Import {
+        /// The file
+        file: PathBuf,
+        /// Report what would be added, and add nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Print all sources as OPML.
+    Export,
+}
+
+pub(crate) async fn run(command: OpmlCommand, url: Option<&str>, output: OutputFormat) -> anyhow::Result<()> {
+    let database = Database::open(url).await?;
+    match command {
+        OpmlCommand::Export => print(&pitwheel_feeds::opml::write(&database.feeds.export().await?))?,
+        OpmlCommand::Import { file, dry_run } => import(&database, &file, dry_run, output).await?,
+    }
+    database.close().await
+}
+
+async fn import(
+    database: &Database,
+    file: &std::path::Path,
+    dry_run: bool,
+    output: OutputFormat,
+) -> anyhow::Result<()> {
+    let text = std::fs::read_to_string(file);
+    let text = text.with_context(|| format!("cannot read `{}`", file.display()))?;
+    let list = pitwheel_feeds::opml::read(&text)?;
+    let progress = Progress::new(list.outlines.len() as u64);
+    let imported =
+        database.feeds.import(&list, dry_run, |done| progress.reached(done, String::new())).await?;
+    progress.finish();
+    if output == OutputFormat::Json {
+        let (added, known, invalid) = (imported.added, imported.known, &list.invalid);
+        return print_json(
+            &json!({ "dry_run": dry_run, "added": added, "known": known, "invalid": invalid }),
+        );
+    }
+    for invalid in &list.invalid {
+        print_message(&format!("`{}` cannot be fetched, it is left out", visible(invalid)));
+    }
+    let what = if dry_run { "would be added" } else { "added" };
+    Ok(print(&format!("{} sources {what}, {} were there already", imported.added, imported.known))?)
+}

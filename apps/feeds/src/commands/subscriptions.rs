@@ -1,0 +1,44 @@
+//! `pitwheel-feeds subscribe` and `unsubscribe`.
+
+use clap::Args;
+use serde_json::json;
+
+use crate::database::Database;
+use crate::output::{OutputFormat, UsageError, print_json, print_message};
+
+#[derive(Debug, Args)]
+pub(crate) struct SubscriptionArgs {
+    /// The URL of the feed
+    feed: String,
+    /// Who subscribes: any name
+    subscriber: String,
+}
+
+pub(crate) async fn subscribe(
+    args: SubscriptionArgs,
+    url: Option<&str>,
+    output: OutputFormat,
+) -> anyhow::Result<()> {
+    let database = Database::open(url).await?;
+    let subscribed = database.feeds.subscribe(&args.feed, &args.subscriber).await?;
+    if output == OutputFormat::Json {
+        print_json(&json!({
+            "source_id": subscribed.source_id, "subscriber": args.subscriber, "is_new": subscribed.is_new
+        }))?;
+    } else {
+        let what = if subscribed.is_new { "subscribes" } else { "subscribes already" };
+        print_message(&format!("`{}` {what} to source {}", args.subscriber, subscribed.source_id));
+    }
+    database.close().await
+}
+
+pub(crate) async fn unsubscribe(args: SubscriptionArgs, url: Option<&str>) -> anyhow::Result<()> {
+    let database = Database::open(url).await?;
+    let id = database.feeds.source_by_url(&args.feed).await?.id;
+    if !database.feeds.unsubscribe(id, &args.subscriber).await? {
+        return Err(UsageError(format!("`{}` does not subscribe to source {id}", args.subscriber)).into());
+    }
+    let others = database.feeds.source(id).await?.subscribers;
+    print_message(&format!("`{}` left source {id}, which has {others} subscribers now", args.subscriber));
+    database.close().await
+}

@@ -1,0 +1,12 @@
+//! The fetcher against real servers: sites that behave well, badly and with malice, a WebSub hub, and Postgres.
+
+mod api;
+mod crash;
+mod due;
+mod hostile;
+mod interleave;
+mod manners;
+mod site;
+mod subscriptions;
+mod support;
+mod websub;
