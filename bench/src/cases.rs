@@ -2,6 +2,7 @@
 
 mod attack;
 mod drain;
+mod feeds;
 mod few_slots;
 mod fleet;
 mod idle;
@@ -17,6 +18,7 @@ mod streams;
 
 pub(crate) use attack::attack;
 pub(crate) use drain::{drain, end_to_end};
+pub(crate) use feeds::feeds;
 pub(crate) use few_slots::{few_slots, remote_few_slots};
 pub(crate) use fleet::fleet;
 pub(crate) use idle::{idle, memory};

@@ -9,9 +9,10 @@ use pitwheel::{Pitwheel, Worker};
 use pitwheel_server::Server;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::TcpListener;
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdout, Command};
 
 use crate::engine::{Running, handling};
+use crate::fetcher;
 
 /// Slots of one remote worker.
 const SLOTS: usize = 500;
@@ -47,6 +48,11 @@ impl ChildProcess {
         self.child.id().context("the process has ended")
     }
 
+    /// What the process prints.
+    pub(crate) fn stdout(&mut self) -> Result<&mut ChildStdout> {
+        self.child.stdout.as_mut().context("the output is not piped")
+    }
+
     pub(crate) async fn stop(mut self) -> Result<()> {
         drop(self.child.stdin.take());
         let status = self.child.wait().await?;
@@ -74,6 +80,10 @@ pub(crate) async fn run(role: &str, url: &str) -> Result<()> {
         "remote-process" => {
             let worker = Worker::remote(url).queue("default", SLOTS);
             handling(worker, &Arc::new(AtomicU64::new(0))).run(ended).await?;
+        }
+        "feeds-process" => {
+            fetcher::run(url).await?;
+            ended.await;
         }
         _ => bail!("unknown role `{role}`"),
     }

@@ -1,12 +1,13 @@
 //! `pitwheel-bench [CASE]`: measures, prints a table, and writes `target/bench.json`.
 //!
 //! It uses a private Postgres with default settings (fsync and synchronous_commit on), or the database that `DATABASE_URL`
-//! names. There it drops the schemas `pitwheel` and `raw_bench`.
+//! names. There it drops the schemas `pitwheel`, `feeds` and `raw_bench`.
 
 mod cases;
 mod child_process;
 mod driver;
 mod engine;
+mod fetcher;
 mod process_stats;
 mod raw;
 mod report;
@@ -21,7 +22,7 @@ use pitwheel_devdb::{Options, Server};
 use crate::report::Row;
 
 /// All cases. Without an argument all but the last one run: that one compares drivers.
-const CASES: [&str; 22] = [
+const CASES: [&str; 23] = [
     "drain",
     "few_slots",
     "end_to_end",
@@ -43,6 +44,7 @@ const CASES: [&str; 22] = [
     "python",
     "lists",
     "attack",
+    "feeds",
     "driver",
 ];
 
@@ -100,6 +102,7 @@ async fn measure(case: &str, url: &str) -> Result<Vec<Row>> {
         "python" => cases::python(url).await,
         "lists" => cases::lists(url).await,
         "attack" => cases::attack(url).await,
+        "feeds" => cases::feeds(url).await,
         "driver" => driver::driver(url).await,
         _ => bail!("unknown case `{case}`: choose one of `{}`", CASES.join("`, `")),
     }
