@@ -34,6 +34,8 @@ pub(super) struct Slots {
     woken: bool,
     /// How many jobs may still be claimed; `None`: without limit.
     budget: Option<usize>,
+    /// The queues in which claims found nothing since the last one that found something.
+    empty: BTreeSet<String>,
 }
 
 struct Queue {
@@ -104,6 +106,7 @@ impl Slots {
             alone: false,
             woken: false,
             budget,
+            empty: BTreeSet::new(),
         }
     }
 
@@ -240,10 +243,15 @@ impl Slots {
     }
 
     /// Whether nothing more may be claimed after this claim, which brought so many jobs: the budget is used up, or nothing is due in
-    /// any queue.
-    pub(super) fn is_last_claim(&self, reserved: &Reserved, claimed: usize) -> bool {
-        let asked_all = reserved.slots_by_queue.len() == self.queues.len();
-        self.budget.is_some_and(|left| left == 0 || claimed == 0 && asked_all)
+    /// any queue. A small budget is spent on one queue at a time, so this takes a claim of each.
+    pub(super) fn is_last_claim(&mut self, reserved: &Reserved, claimed: usize) -> bool {
+        let Some(left) = self.budget else { return false };
+        if claimed > 0 {
+            self.empty.clear();
+            return left == 0 && claimed == reserved.total;
+        }
+        self.empty.extend(reserved.slots_by_queue.iter().map(|asked| asked.queue.clone()));
+        self.empty.len() == self.queues.len()
     }
 
     /// Whether the worker ends by itself.
