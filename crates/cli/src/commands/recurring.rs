@@ -53,7 +53,7 @@ pub(crate) enum RecurringCommand {
     #[command(verbatim_doc_comment)]
     Enable(Id),
 
-    /// Disable a recurring job. A run in progress finishes, and the time of the next run is kept.
+    /// Disable a recurring job. A run in progress finishes; the next time is kept.
     ///
     /// Example:
     ///   pitwheel recurring disable 7
