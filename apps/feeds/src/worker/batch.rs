@@ -40,7 +40,7 @@ impl<I, O> Batches<I, O> {
             let (items, replies): (Vec<I>, Vec<oneshot::Sender<O>>) = batch.into_iter().unzip();
             let results = work(items).await.unwrap_or_default();
             for (reply, result) in replies.into_iter().zip(results) {
-                // Nobody waits for it when its handler was stopped.
+                // The receiver is gone if the handler was stopped.
                 let _ = reply.send(result);
             }
         }
