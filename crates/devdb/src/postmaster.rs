@@ -17,6 +17,9 @@ const STOP_SECONDS: &str = "30";
 /// A postmaster has written its process id at most this long after it created the file.
 const WRITTEN_BY_THEN: Duration = Duration::from_secs(2);
 
+/// How long a postmaster may run after it removed its pid file.
+const EXIT_LIMIT: Duration = Duration::from_secs(5);
+
 /// How long backends may run after their postmaster was killed. They notice it at their next wait.
 const BACKENDS_LIMIT: Duration = Duration::from_secs(20);
 
@@ -64,6 +67,7 @@ pub(crate) fn clear(data: &Path, programs: &Programs, account: &Account) -> Resu
         stop.args(["stop", "-w", "-t", STOP_SECONDS, "-m", mode, "-D"]).arg(data);
         // The result is ignored: the process may end before `pg_ctl` looks for it. The next check decides.
         let _ = stop.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        wait_for_exit(pid);
     }
     if is_postmaster(pid, data) {
         return Err(Error::StillRunning { dir: data.to_owned(), pid });
@@ -76,6 +80,14 @@ pub(crate) fn clear(data: &Path, programs: &Programs, account: &Account) -> Resu
         return remove(data);
     }
     Ok(())
+}
+
+/// Waits for a stopped postmaster: it removes its pid file, which ends the wait of `pg_ctl`, shortly before it ends itself.
+fn wait_for_exit(pid: u32) {
+    let deadline = Instant::now() + EXIT_LIMIT;
+    while is_alive(pid) && !is_zombie(pid) && Instant::now() < deadline {
+        thread::sleep(POLL);
+    }
 }
 
 /// Waits until no Postgres process runs in `data`. Without `/proc` this cannot be known, and it does not wait.
@@ -136,6 +148,12 @@ fn is_postmaster(pid: u32, data: &Path) -> bool {
 
 fn is_alive(pid: u32) -> bool {
     if has_proc() { Path::new(&format!("/proc/{pid}")).exists() } else { arguments_of(pid).is_some() }
+}
+
+/// Whether process `pid` has ended and its parent has not noticed.
+fn is_zombie(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/status"))
+        .is_ok_and(|status| status.lines().any(|line| line.starts_with("State:\tZ")))
 }
 
 fn has_proc() -> bool {
