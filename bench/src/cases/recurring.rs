@@ -112,7 +112,7 @@ struct Lateness {
 /// The time from the planned time of each run to the first line of its handler.
 async fn lateness(url: &str) -> Result<Lateness> {
     let (pitwheel, session) = fresh(url).await?;
-    create(&pitwheel).await?;
+    let begin = create(&pitwheel).await?.duration_since(SystemTime::UNIX_EPOCH)?.as_secs_f64();
     let waits: Arc<Mutex<Vec<f64>>> = Arc::default();
     let seen = waits.clone();
     let handler = move |_: Tick, context: Context| {
@@ -132,11 +132,11 @@ async fn lateness(url: &str) -> Result<Lateness> {
     let _ = stop.send(());
     task.await??;
     let passed = begun.elapsed();
-    // A planned time is skipped if the plan has moved on by more seconds than there were runs.
-    let skipped =
-        "select coalesce(sum(extract(epoch from anchor_at - created_at)::bigint - 2 - runs), 0)::float8
+    // A planned time is skipped if the plan has moved on by more seconds than there were runs. The number in the key is the
+    // thousandth of a second at which the first run was planned.
+    let skipped = "select sum(round(extract(epoch from anchor_at) - $1::float8 - substr(key, 6)::int / 1000.0) - runs)::float8
         from pitwheel.recurring";
-    let skipped: f64 = session.client.query_one(skipped, &[]).await?.get(0);
+    let skipped: f64 = session.client.query_one(skipped, &[&begin]).await?.get(0);
     let mut waits = std::mem::take(&mut *waits.lock().expect("no panic"));
     ensure!(
         waits.len() as u64 >= EVERY_SECOND * (passed.as_secs() - 3),
@@ -148,8 +148,8 @@ async fn lateness(url: &str) -> Result<Lateness> {
     Ok(Lateness { p50: waits[waits.len() / 2], p99: waits[waits.len() * 99 / 100], skipped })
 }
 
-/// Creates recurring jobs that run every second, from two seconds after now on, spread over the second.
-async fn create(pitwheel: &Pitwheel) -> Result<()> {
+/// Creates recurring jobs that run every second, from two seconds after now on, spread over the second. Returns the first time.
+async fn create(pitwheel: &Pitwheel) -> Result<SystemTime> {
     let begin = pitwheel.now().await? + Duration::from_secs(2);
     let cadence = Cadence::every(Duration::from_secs(1))?;
     let new = (0..EVERY_SECOND).map(|n| {
@@ -157,5 +157,5 @@ async fn create(pitwheel: &Pitwheel) -> Result<()> {
         NewRecurring::of(&Tick, format!("tick {n}"), cadence.clone()).first_at(first)
     });
     pitwheel.recurring().create_many(new).await?;
-    Ok(())
+    Ok(begin)
 }
