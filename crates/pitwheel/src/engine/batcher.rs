@@ -26,7 +26,7 @@ impl Linger {
 }
 
 /// A queue that gives out what came together while the last batch was written. Several loops may take from it. It does not
-/// bound what waits: its users push what takes up a slot, and a slot is free only after its item was written.
+/// bound what waits: its users take no more work while too much waits to be written.
 pub struct Batcher<T> {
     waiting: Mutex<Waiting<T>>,
     /// Items became available, enough of them for a batch that does not linger, or the queue was closed.

@@ -43,7 +43,7 @@ pub(super) struct Core {
     pub(super) lease_pool: Pool,
     pub(super) registration: Registration,
     handlers: Handlers,
-    /// Endings that wait to be written. Bounded by the slots: a slot is free only after its ending was written.
+    /// Endings that wait to be written. Bounded: no more is claimed while many are not written (`slots.rs`).
     pub(super) endings: Batcher<Settlement>,
     /// Endings to write later, because their rows were locked, or because they replace refused ones. Bounded like `endings`.
     later: Mutex<Vec<Settlement>>,
