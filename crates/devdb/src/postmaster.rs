@@ -50,6 +50,19 @@ impl PidFile {
     }
 }
 
+/// The process id of the postmaster of `data`, if one runs.
+pub(crate) fn running(data: &Path) -> Option<u32> {
+    PidFile::read(data)?.pid().filter(|&pid| is_postmaster(pid, data))
+}
+
+/// Waits for a postmaster that stops. It removes its pid file shortly before it ends.
+pub(crate) fn wait_for_exit(pid: u32) {
+    let deadline = Instant::now() + EXIT_LIMIT;
+    while is_alive(pid) && !is_zombie(pid) && Instant::now() < deadline {
+        thread::sleep(POLL);
+    }
+}
+
 /// Stops the postmaster of `data` if one runs: its owner and its supervisor were killed together. Then makes sure that
 /// `postmaster.pid` does not keep the next one from starting.
 pub(crate) fn clear(data: &Path, programs: &Programs, account: &Account) -> Result<(), Error> {
@@ -80,14 +93,6 @@ pub(crate) fn clear(data: &Path, programs: &Programs, account: &Account) -> Resu
         return remove(data);
     }
     Ok(())
-}
-
-/// Waits for a stopped postmaster: it removes its pid file, which ends the wait of `pg_ctl`, shortly before it ends itself.
-fn wait_for_exit(pid: u32) {
-    let deadline = Instant::now() + EXIT_LIMIT;
-    while is_alive(pid) && !is_zombie(pid) && Instant::now() < deadline {
-        thread::sleep(POLL);
-    }
 }
 
 /// Waits until no Postgres process runs in `data`. Without `/proc` this cannot be known, and it does not wait.

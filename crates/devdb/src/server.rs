@@ -130,12 +130,16 @@ impl Server {
         // First, so that no other process is given the URL of a server that stops. If it fails, the server is stopped all the
         // same.
         let announced = self.folder.announce(None);
+        let postmaster = postmaster::running(&self.folder.data());
         match self.supervisor.take() {
             Some(supervisor) if crash => supervisor.crash(),
             supervisor => drop(supervisor),
         }
         // Postgres still runs only if the supervisor was killed.
         postmaster::clear(&self.folder.data(), &self.programs, &self.account)?;
+        if let Some(pid) = postmaster {
+            postmaster::wait_for_exit(pid);
+        }
         announced
     }
 
