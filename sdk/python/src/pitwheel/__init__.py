@@ -6,7 +6,7 @@ the result of the worker that has the job now.
 
 from .client import Client, Enqueued, Job
 from .context import Context
-from .new_job import NewJob
+from .new_job import Lane, NewJob
 from .recurrence import Recurrence
 from .recurring import RecurringJob, RecurringJobs
 from .transaction import complete, complete_async, enqueue, enqueue_async
@@ -20,6 +20,7 @@ __all__ = [
     "Context",
     "Enqueued",
     "Job",
+    "Lane",
     "NewJob",
     "Recurrence",
     "RecurringJob",
