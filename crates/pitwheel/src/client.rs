@@ -15,6 +15,7 @@ use crate::operate::audit::{self, AuditEntry};
 use crate::operate::change::{self, Cancelled, Change, Changed};
 use crate::operate::jobs::{self, Filter, JobDetail, JobPage, JobSummary};
 use crate::operate::kinds::{self, KindSummary};
+use crate::operate::pipelines::Pipelines;
 use crate::operate::queues::{self, QueueSummary};
 use crate::operate::recurring_jobs::RecurringJobs;
 use crate::operate::tokens::{self, Token};
@@ -141,6 +142,14 @@ impl Pitwheel {
         }
     }
 
+    /// Wakes idle workers of queues in which pipelines have new jobs that are due. A hint that fails delays a job until the next poll,
+    /// no more.
+    pub async fn hint_due(&self, queues: &BTreeSet<String>) {
+        for queue in queues {
+            log_unhinted(self.hint(queue).await);
+        }
+    }
+
     /// The same database, with another actor in the audit log: for a program that makes changes for a person. The default
     /// is the application's name.
     pub fn acting_as(&self, actor: &str) -> Pitwheel {
@@ -150,6 +159,11 @@ impl Pitwheel {
     /// Recurring jobs.
     pub fn recurring(&self) -> RecurringJobs {
         RecurringJobs::new(self.pool.clone(), self.hints.clone(), self.actor.clone())
+    }
+
+    /// Pipelines.
+    pub fn pipelines(&self) -> Pipelines {
+        Pipelines::new(self.pool.clone(), self.hints.clone(), self.actor.clone())
     }
 
     /// Cancels a job. A waiting job is cancelled at once; the handler of a running job is asked to stop.

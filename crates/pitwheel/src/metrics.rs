@@ -25,6 +25,7 @@ const ENQUEUED: &str = "pitwheel_jobs_enqueued_total";
 const FINISHED: &str = "pitwheel_jobs_finished_total";
 const LOST: &str = "pitwheel_jobs_lost_total";
 const MAINTENANCE: &str = "pitwheel_maintenance_duration_seconds";
+const PIPELINES_LOST: &str = "pitwheel_pipeline_lost_steps_total";
 const RECURRING_LOST: &str = "pitwheel_recurring_lost_runs_total";
 const RECURRING_PLANNED: &str = "pitwheel_recurring_planned_total";
 const RESCUED: &str = "pitwheel_jobs_rescued_total";
@@ -224,6 +225,13 @@ pub(crate) fn planned(runs: usize) {
 pub(crate) fn lost_runs(recurring: usize) {
     if on() {
         counter!(RECURRING_LOST).increment(recurring as u64);
+    }
+}
+
+/// Counts the steps of pipelines whose job was gone.
+pub(crate) fn lost_steps(steps: u64) {
+    if on() {
+        counter!(PIPELINES_LOST).increment(steps);
     }
 }
 

@@ -15,6 +15,7 @@ use crate::engine::settle_columns::SettleResult;
 use crate::error::Error;
 use crate::job::claim::{Claim, Claimed, QueueSlots};
 use crate::job::ending::Settlement;
+use crate::job::step::CurrentStep;
 use crate::postgres::{Params, Sql, query};
 
 const CLAIM: &str = include_str!("../../sql/engine/claim.sql");
@@ -54,7 +55,7 @@ pub async fn claim(
         )
         .await?;
     let mut names = Names::default();
-    Ok(rows.iter().map(|row| claimed(row, worker, row.get(14), &mut names)).collect())
+    Ok(rows.iter().map(|row| claimed(row, worker, row.get(15), &mut names)).collect())
 }
 
 /// The result of a claim.
@@ -95,16 +96,16 @@ pub async fn claim_for_workers(
     let rows = client.rows(CLAIM_FOR_WORKERS, params).await?;
     let (mut holds, mut alive_slots) = (HashMap::new(), slots_by_worker.len());
     for row in &rows {
-        let made: (Option<Vec<i64>>, Option<Vec<i64>>) = (row.get(15), row.get(16));
+        let made: (Option<Vec<i64>>, Option<Vec<i64>>) = (row.get(16), row.get(17));
         if let (Some(workers), Some(ids)) = made {
             holds.extend(workers.into_iter().zip(ids));
-            let count: i64 = row.get(17);
+            let count: i64 = row.get(18);
             alive_slots = usize::try_from(count).unwrap_or(alive_slots);
         }
     }
     let mut names = Names::default();
     let read = rows.iter().map(|row| {
-        let worker: i64 = row.get(14);
+        let worker: i64 = row.get(15);
         claimed(row, worker, holds.get(&worker).copied().unwrap_or_default(), &mut names)
     });
     Ok(ClaimedJobs { jobs: read.collect(), alive_slots })
@@ -119,7 +120,7 @@ pub async fn claim_alone(
 ) -> Result<Option<Claimed>, Error> {
     let params: Params = &[(&worker, Type::INT8), (&queues, Type::TEXT_ARRAY), (&kinds, Type::TEXT_ARRAY)];
     let rows = query(client, CLAIM_ALONE, params).await?;
-    Ok(rows.first().map(|row| claimed(row, worker, row.get(14), &mut Names::default())))
+    Ok(rows.first().map(|row| claimed(row, worker, row.get(15), &mut Names::default())))
 }
 
 /// Releases jobs that these workers hold without knowing it. A claim that failed here may have been committed at the server; its
@@ -204,7 +205,7 @@ impl Names {
     }
 }
 
-/// Reads a row by position, in the column order that the claim statements share: by name, each of 500 rows would look up 15
+/// Reads a row by position, in the column order that the claim statements share: by name, each of 500 rows would look up 16
 /// names.
 fn claimed(row: &Row, holder: i64, hold: i64, names: &mut Names) -> Claimed {
     let timeout_ms: Option<i64> = row.get(4);
@@ -222,6 +223,7 @@ fn claimed(row: &Row, holder: i64, hold: i64, names: &mut Names) -> Claimed {
         metadata: row.get(11),
         ctid: row.get(12),
         recurrence: row.get::<_, Option<&str>>(13).and_then(recurrence),
+        step: row.get::<_, Option<&str>>(14).and_then(CurrentStep::parse),
         hold,
     }
 }

@@ -37,6 +37,8 @@ pub(crate) struct Columns<'a> {
     pub(crate) timeouts_ms: Vec<Option<i64>>,
     pub(crate) metadata: Vec<Option<&'a str>>,
     pub(crate) keys: Vec<Option<&'a str>>,
+    /// Only for followers.
+    pub(crate) steps: Vec<Option<&'a str>>,
 }
 
 impl<'a> Columns<'a> {
@@ -51,6 +53,7 @@ impl<'a> Columns<'a> {
         self.timeouts_ms.push(job.timeout.map(millis));
         self.metadata.push(job.metadata.as_ref().and_then(|json| json.as_deref().ok()));
         self.keys.push(job.key.as_deref());
+        self.steps.push(job.step.as_deref());
     }
 
     /// The queues in which something is due at once.

@@ -58,6 +58,8 @@ pub struct NewJob {
     pub(crate) max_attempts: u32,
     pub(crate) timeout: Option<Duration>,
     pub(crate) key: Option<String>,
+    /// Of a follower: the step of the pipeline that it becomes.
+    pub(crate) step: Option<String>,
 }
 
 impl NewJob {
@@ -86,6 +88,7 @@ impl NewJob {
             max_attempts: 20,
             timeout: None,
             key: None,
+            step: None,
         }
     }
 
@@ -153,6 +156,13 @@ impl NewJob {
         self
     }
 
+    /// For a follower of a step: it becomes a step of the same pipeline. [`Completion::then_step`](crate::Completion::then_step) does
+    /// this.
+    pub fn as_step(mut self, name: impl Into<String>) -> NewJob {
+        self.step = Some(name.into());
+        self
+    }
+
     /// Whether it is due as soon as it is enqueued.
     pub(crate) fn is_due(&self) -> bool {
         self.run_at.is_none() && self.delay.is_zero()
@@ -166,6 +176,14 @@ impl NewJob {
         }
         check_name("kind", &self.kind)?;
         check_name("queue", &self.queue)?;
+        if let Some(step) = &self.step {
+            check_name("step", step)?;
+            if self.key.is_some() {
+                return Err(Error::Invalid(format!(
+                    "step `{step}` has a key: its name in the pipeline identifies it"
+                )));
+            }
+        }
         if let Some(key) = &self.key {
             check_key(key)?;
         }

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use pitwheel::engine::Claimed;
-use pitwheel::{Claim, Error, JobDetail, NewJob, Recurrence, State, TraceContext};
+use pitwheel::{Claim, CurrentStep, Error, JobDetail, NewJob, ParentStep, Recurrence, State, TraceContext};
 use pitwheel_proto::v1;
 
 use crate::limits;
@@ -48,6 +48,22 @@ pub(crate) fn assignment(job: Claimed) -> v1::Assignment {
         tracestate: tracestate.flatten(),
         worker_id: job.claim.holder,
         recurrence: job.recurrence.as_deref().map(recurrence),
+        step: job.step.map(|step| current_step(*step)),
+    }
+}
+
+/// The step of a pipeline that a job is.
+fn current_step(step: CurrentStep) -> v1::CurrentStep {
+    let parent = |parent: ParentStep| v1::ParentStep {
+        name: parent.name,
+        state: parent.state.as_str().to_owned(),
+        result: parent.result,
+        result_left_out: parent.result_left_out,
+    };
+    v1::CurrentStep {
+        pipeline_id: step.pipeline,
+        name: step.name,
+        parents: step.parents.into_iter().map(parent).collect(),
     }
 }
 
@@ -135,5 +151,7 @@ pub(crate) fn job(detail: JobDetail, redact: bool) -> v1::Job {
         errors: errors.to_string(),
         result: shown(detail.result),
         redacted,
+        pipeline_id: detail.pipeline,
+        step: detail.step,
     }
 }

@@ -22,6 +22,8 @@ const CLEAN: &str = "
     delete from pitwheel.queue;
     delete from pitwheel.job_history;
     delete from pitwheel.recurring;
+    delete from pitwheel.pipeline;
+    delete from pitwheel.step;
     update pitwheel.sweep_tick set ticked_at = clock_timestamp() - interval '1 second';
     select setval('pitwheel.job_id_seq', 100);";
 
