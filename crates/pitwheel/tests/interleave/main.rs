@@ -10,6 +10,7 @@ mod followers;
 mod heartbeat;
 mod held;
 mod migrate;
+mod pipelines;
 mod recurring;
 mod sessions;
 mod settle;

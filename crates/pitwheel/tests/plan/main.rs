@@ -4,5 +4,6 @@ mod by_id;
 mod claim;
 mod explain;
 mod functions;
+mod pipelines;
 mod recurring;
 mod statements;
