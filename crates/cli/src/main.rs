@@ -17,7 +17,9 @@ mod time;
 use std::process::ExitCode;
 
 use crate::cli::{Cli, Command};
-use crate::commands::{audit, demo, dev, jobs, kinds, migrate, queues, recurring, serve, tokens, workers};
+use crate::commands::{
+    audit, demo, dev, jobs, kinds, migrate, pipelines, queues, recurring, serve, tokens, workers,
+};
 use crate::output::log;
 use crate::settings::Settings;
 
@@ -41,6 +43,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Jobs(command) => jobs::run(command, &settings).await,
         Command::Queues(command) => queues::run(command, &settings).await,
         Command::Recurring(command) => recurring::run(command, &settings).await,
+        Command::Pipelines(command) => pipelines::run(command, &settings).await,
         Command::Workers(command) => workers::run(command, &settings).await,
         Command::Kinds(command) => kinds::run(command, &settings).await,
         Command::Tokens(command) => tokens::run(command, &settings).await,

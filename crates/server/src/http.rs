@@ -3,10 +3,11 @@
 mod audit;
 mod events;
 pub(crate) mod extract;
-mod jobs;
+pub(crate) mod jobs;
 mod kinds;
 mod openapi;
 mod own_routes;
+mod pipelines;
 mod probes;
 mod queues;
 mod recurring;

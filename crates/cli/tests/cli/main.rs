@@ -9,6 +9,7 @@ mod help;
 mod jobs;
 mod kinds;
 mod otlp;
+mod pipelines;
 mod queues;
 mod recurring;
 mod schema;

@@ -19,7 +19,9 @@ use crate::auth::middleware::is_grpc;
 use crate::dispatch::node::Node;
 use crate::error::Error;
 use crate::http::openapi::document;
-use crate::http::{audit, events, jobs, kinds, own_routes, probes, queues, recurring, tokens, workers};
+use crate::http::{
+    audit, events, jobs, kinds, own_routes, pipelines, probes, queues, recurring, tokens, workers,
+};
 use crate::limits;
 use crate::observe::metrics::Metrics;
 use crate::observe::watch::Watch;
@@ -101,6 +103,10 @@ fn api_routes() -> OpenApiRouter<Api> {
         .routes(routes!(recurring::change_cadence))
         .routes(routes!(recurring::next_times))
         .routes(routes!(recurring::list_runs))
+        .routes(routes!(pipelines::list_pipelines, pipelines::create_pipeline))
+        .routes(routes!(pipelines::show_pipeline))
+        .routes(routes!(pipelines::cancel_pipeline))
+        .routes(routes!(pipelines::retry_pipeline))
         .routes(routes!(kinds::list_kinds))
         .routes(routes!(kinds::change_kind))
         .routes(routes!(workers::list_workers))
