@@ -22,7 +22,7 @@ use pitwheel_devdb::{Options, Server};
 use crate::report::Row;
 
 /// All cases. Without an argument all but the last one run: that one compares drivers.
-const CASES: [&str; 23] = [
+const CASES: [&str; 24] = [
     "drain",
     "few_slots",
     "end_to_end",
@@ -33,6 +33,7 @@ const CASES: [&str; 23] = [
     "scale",
     "late",
     "recurring",
+    "pipelines",
     "latency",
     "idle",
     "memory",
@@ -91,6 +92,7 @@ async fn measure(case: &str, url: &str) -> Result<Vec<Row>> {
         "scale" => cases::scale(url).await,
         "late" => cases::late(url).await,
         "recurring" => cases::recurring(url).await,
+        "pipelines" => cases::pipelines(url).await,
         "latency" => cases::latency(url).await,
         "idle" => cases::idle(url).await,
         "memory" => cases::memory(url).await,
