@@ -40,6 +40,8 @@ create table pitwheel.step (
     run_at       timestamptz,
     timeout_ms   bigint,
     metadata     json,
+    lane         text,             -- the lane of its job
+    lane_pass    boolean,
     job_id       bigint,           -- its last job
     ended_at     timestamptz,
     result       json,
@@ -102,36 +104,38 @@ begin
             coalesce(job.run_at, timestamptz 'epoch' + job.run_at_us * interval '1 microsecond') as run_at,
             coalesce(job.delay_ms, 0) as delay_ms, coalesce(job.priority, 0) as priority,
             coalesce(job.max_attempts, 20) as max_attempts,
-            coalesce((extract(epoch from job.timeout) * 1000)::bigint, job.timeout_ms) as timeout_ms, job.metadata, given.n
+            coalesce((extract(epoch from job.timeout) * 1000)::bigint, job.timeout_ms) as timeout_ms, job.metadata, given.n,
+            job.lane::text as lane, nullif(job.lane_pass, false) as lane_pass
         from rows from (json_to_recordset(definition -> 'steps') as (name text, after text[], job json))
             with ordinality as given(name, after, job, n)
         cross join lateral json_to_record(given.job) as job(
             kind text, payload json, queue text, run_at timestamptz, run_at_us bigint, delay_ms bigint, priority integer,
-            max_attempts integer, timeout interval, timeout_ms bigint, metadata json
+            max_attempts integer, timeout interval, timeout_ms bigint, metadata json, lane json, lane_pass boolean
         )
     ),
     added as (
         insert into pitwheel.step (
             pipeline, n, name, parents, children, waiting, state, job_id, kind, payload, queue, run_at, delay_ms, priority,
-            max_attempts, timeout_ms, metadata
+            max_attempts, timeout_ms, metadata, lane, lane_pass
         )
         select insert_pipeline.id, given.n, given.name, given.after,
             array(select child.name from given as child where given.name = any (child.after) order by child.n),
             cardinality(given.after), case when cardinality(given.after) = 0 then 'live' else 'waiting' end,
             case when cardinality(given.after) = 0 then nextval('pitwheel.job_id_seq') end,
             given.kind, given.payload, given.queue, given.run_at, given.delay_ms, given.priority, given.max_attempts,
-            given.timeout_ms, given.metadata
+            given.timeout_ms, given.metadata, given.lane, given.lane_pass
         from given
         returning step.name, step.state, step.job_id, step.kind, step.payload, step.queue, step.run_at, step.delay_ms,
-            step.priority, step.max_attempts, step.timeout_ms, step.metadata
+            step.priority, step.max_attempts, step.timeout_ms, step.metadata, step.lane, step.lane_pass
     ),
     started as (
         insert into pitwheel.job (
-            id, pipeline, step, kind, payload, queue, run_at, enqueued_at, priority, max_attempts, timeout_ms, metadata
+            id, pipeline, step, kind, payload, queue, run_at, enqueued_at, priority, max_attempts, timeout_ms, metadata, lane,
+            lane_pass
         )
         select added.job_id, insert_pipeline.id, added.name, added.kind, added.payload, added.queue,
             greatest(added.run_at, clock_timestamp() + added.delay_ms * interval '1 millisecond'), clock_timestamp(),
-            added.priority, added.max_attempts, added.timeout_ms, added.metadata
+            added.priority, added.max_attempts, added.timeout_ms, added.metadata, added.lane, added.lane_pass
         from added
         where added.state = 'live'
         returning job.queue, job.run_at
@@ -145,7 +149,7 @@ $$;
 -- check_step: raises unless a step with this name and job can be added. A null means the default.
 create function pitwheel.check_step(
     name text, kind text, payload json, queue text, delay_ms bigint, priority integer, max_attempts integer, timeout interval,
-    key text, metadata json
+    key text, metadata json, lane json
 ) returns void
 language plpgsql
 as $$
@@ -167,6 +171,9 @@ begin
         or check_step.timeout < interval '1 millisecond' or check_step.delay_ms < 0 then
         raise exception 'step `%`: priority is -9 to 9, max_attempts 1 to 1000, timeout at least 1 ms, delay_ms at least 0',
             check_step.name using errcode = '22023';
+    end if;
+    if check_step.lane is not null then
+        perform pitwheel.lane_text(check_step.lane::jsonb);
     end if;
     perform pitwheel.check_payload(coalesce(check_step.payload, '{}'));
     if check_step.metadata is not null then
@@ -203,16 +210,16 @@ begin
     end if;
     for step in
         select given.name, given.after, job.kind, job.payload, job.queue, job.delay_ms, job.priority, job.max_attempts,
-            coalesce(job.timeout, job.timeout_ms * interval '1 millisecond') as timeout, job.metadata, job.key
+            coalesce(job.timeout, job.timeout_ms * interval '1 millisecond') as timeout, job.metadata, job.key, job.lane
         from json_to_recordset(steps) as given(name text, after text[], job json)
         left join lateral json_to_record(given.job) as job(
             kind text, payload json, queue text, delay_ms bigint, priority integer, max_attempts integer, timeout interval,
-            timeout_ms bigint, metadata json, key text
+            timeout_ms bigint, metadata json, key text, lane json
         ) on true
     loop
         perform pitwheel.check_step(
             step.name, step.kind, step.payload, step.queue, step.delay_ms, step.priority, step.max_attempts, step.timeout,
-            step.key, step.metadata
+            step.key, step.metadata, step.lane
         );
         if step.name = any (before) then
             raise exception 'step `%` stands in the list twice', step.name using errcode = '22023';
@@ -248,15 +255,16 @@ begin
           and step.state = 'waiting'
           and step.waiting <= 0
         returning step.name, step.job_id, step.kind, step.payload, step.queue, step.run_at, step.delay_ms, step.priority,
-            step.max_attempts, step.timeout_ms, step.metadata
+            step.max_attempts, step.timeout_ms, step.metadata, step.lane, step.lane_pass
     ),
     started as (
         insert into pitwheel.job (
-            id, pipeline, step, kind, payload, queue, run_at, enqueued_at, priority, max_attempts, timeout_ms, metadata
+            id, pipeline, step, kind, payload, queue, run_at, enqueued_at, priority, max_attempts, timeout_ms, metadata, lane,
+            lane_pass
         )
         select ready.job_id, start_steps.pipeline_id, ready.name, ready.kind, ready.payload, ready.queue,
             greatest(ready.run_at, clock_timestamp() + ready.delay_ms * interval '1 millisecond'), clock_timestamp(),
-            ready.priority, ready.max_attempts, ready.timeout_ms, ready.metadata
+            ready.priority, ready.max_attempts, ready.timeout_ms, ready.metadata, ready.lane, ready.lane_pass
         from ready
         returning job.queue, job.run_at
     )
@@ -343,7 +351,7 @@ $$;
 -- changes. In a cancelled pipeline it is cancelled at once.
 create function pitwheel.add_step(
     pipeline_id bigint, parent text, name text, kind text, payload json, queue text, run_at timestamptz, delay_ms bigint,
-    priority integer, max_attempts integer, timeout_ms bigint, metadata json
+    priority integer, max_attempts integer, timeout_ms bigint, metadata json, lane text, lane_pass boolean
 ) returns void
 language plpgsql
 as $$
@@ -360,13 +368,14 @@ begin
     end if;
     insert into pitwheel.step (
         pipeline, n, name, parents, children, waiting, state, kind, payload, queue, run_at, delay_ms, priority, max_attempts,
-        timeout_ms, metadata, ended_at
+        timeout_ms, metadata, lane, lane_pass, ended_at
     )
     values (
         add_step.pipeline_id, found_row.steps + 1, add_step.name, array[add_step.parent], '{}', 0,
         case when found_row.cancelled_at is null then 'waiting' else 'cancelled' end, add_step.kind, add_step.payload,
         add_step.queue, add_step.run_at, add_step.delay_ms, add_step.priority, add_step.max_attempts, add_step.timeout_ms,
-        add_step.metadata, case when found_row.cancelled_at is not null then clock_timestamp() end
+        add_step.metadata, add_step.lane, add_step.lane_pass,
+        case when found_row.cancelled_at is not null then clock_timestamp() end
     )
     on conflict (pipeline, name) do nothing;
     if not found then
@@ -449,11 +458,12 @@ begin
     kept as (
         insert into pitwheel.job_history (
             id, finished_at, run_at, enqueued_at, fence, attempt, max_attempts, priority, crashes, state, queue, kind, payload,
-            timeout_ms, key, metadata, note, errors, pipeline, step
+            timeout_ms, key, metadata, note, errors, lane, lane_pass, pipeline, step
         )
-        select gone.id, clock_timestamp(), gone.run_at, gone.enqueued_at, gone.fence, gone.attempt, gone.max_attempts,
+        select gone.id, clock_timestamp(),
+            case when gone.run_at = 'infinity' then coalesce(gone.lane_at, gone.enqueued_at) else gone.run_at end, gone.enqueued_at, gone.fence, gone.attempt, gone.max_attempts,
             gone.priority, gone.crashes, 'cancelled', gone.queue, gone.kind, gone.payload, gone.timeout_ms, gone.key,
-            gone.metadata, gone.note, gone.errors, gone.pipeline, gone.step
+            gone.metadata, gone.note, gone.errors, gone.lane, gone.lane_pass, gone.pipeline, gone.step
         from gone
     )
     update pitwheel.step
@@ -642,13 +652,15 @@ begin
     if finish.state is not null or gone.pipeline is not null then
         insert into pitwheel.job_history (
             id, finished_at, run_at, enqueued_at, fence, attempt, max_attempts, priority, crashes, state, queue, kind,
-            payload, worker, claimed_at, timeout_ms, key, metadata, note, errors, result, recurring, pipeline, step
+            payload, worker, claimed_at, timeout_ms, key, metadata, note, errors, result, recurring, lane,
+            lane_pass, pipeline, step
         )
         values (
             gone.id, clock_timestamp(), gone.run_at, gone.enqueued_at, gone.fence, gone.attempt, gone.max_attempts,
             gone.priority, gone.crashes, coalesce(finish.state, 'done'), gone.queue, gone.kind, gone.payload, gone.holder,
             gone.claimed_at, gone.timeout_ms, gone.key, gone.metadata, gone.note,
-            pitwheel.with_error(gone.errors, finish.error), finish.result, gone.recurring, gone.pipeline, gone.step
+            pitwheel.with_error(gone.errors, finish.error), finish.result, gone.recurring, gone.lane,
+            gone.lane_pass, gone.pipeline, gone.step
         );
     end if;
     if gone.pipeline is not null then
@@ -721,27 +733,28 @@ begin
     end if;
     for follower in
         select job.kind, job.payload, job.queue, job.run_at, job.priority, job.max_attempts, job.timeout, job.key, job.metadata,
-            job.step
+            job.lane, job.lane_pass, job.step
         from json_to_recordset(complete.followers) as job(
             kind text, payload json, queue text, run_at timestamptz, priority integer, max_attempts integer,
-            timeout interval, key text, metadata json, step text
+            timeout interval, key text, metadata json, lane json, lane_pass boolean, step text
         )
     loop
         if follower.step is not null and pipeline_id is not null then
             perform pitwheel.check_step(
                 follower.step, follower.kind, follower.payload, follower.queue, 0, follower.priority, follower.max_attempts,
-                follower.timeout, follower.key, follower.metadata
+                follower.timeout, follower.key, follower.metadata, follower.lane
             );
             perform pitwheel.add_step(
                 pipeline_id, parent, follower.step, follower.kind, coalesce(follower.payload, '{}'),
                 coalesce(follower.queue, 'default'), follower.run_at, 0, coalesce(follower.priority, 0),
-                coalesce(follower.max_attempts, 20), (extract(epoch from follower.timeout) * 1000)::bigint, follower.metadata
+                coalesce(follower.max_attempts, 20), (extract(epoch from follower.timeout) * 1000)::bigint, follower.metadata,
+                follower.lane::text, nullif(follower.lane_pass, false)
             );
         else
             perform pitwheel.enqueue(
                 follower.kind, coalesce(follower.payload, '{}'), coalesce(follower.queue, 'default'), follower.run_at,
                 coalesce(follower.priority, 0), coalesce(follower.max_attempts, 20), follower.timeout, follower.key,
-                follower.metadata
+                follower.metadata, follower.lane, coalesce(follower.lane_pass, false)
             );
         end if;
     end loop;

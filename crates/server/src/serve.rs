@@ -29,6 +29,7 @@ use crate::grpc::job_service::Jobs;
 use crate::grpc::pipeline_service::PipelineCalls;
 use crate::grpc::recurring_service::Recurring;
 use crate::grpc::worker_service::Workers;
+use crate::http::recover::StaleAfter;
 use crate::http::router::{Api, not_found, router};
 use crate::limits;
 use crate::listen::bodies::{Bodies, read_body};
@@ -170,6 +171,7 @@ impl Server {
             watch: watch.clone(),
             readiness: readiness.clone(),
             document: Arc::new(document),
+            stale_after: StaleAfter(options.stale_after),
             pitwheel,
         };
         let grpc = grpc(&api).add_service(reflection).into_axum_router();

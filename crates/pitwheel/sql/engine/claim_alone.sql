@@ -33,6 +33,7 @@ returning job.id, job.fence, job.attempt, job.max_attempts, job.timeout_ms, job.
     case when job.recurring is not null then (
         select recurrence.state from pitwheel.recurrence where recurrence.id = job.recurring
     ) end as recurrence,
+    job.lane,
     case when job.pipeline is not null then (
         select step_context.context
         from pitwheel.step_context

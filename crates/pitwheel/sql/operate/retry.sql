@@ -34,7 +34,8 @@ back as (
         case when job_history.recurring is null then job_history.max_attempts else least(job_history.max_attempts, 20) end
             as max_attempts,
         job_history.priority, job_history.queue, job_history.kind, job_history.key,
-        job_history.payload, job_history.metadata, job_history.errors, job_history.pipeline, job_history.step
+        job_history.payload, job_history.metadata, job_history.errors, job_history.lane, job_history.lane_pass,
+        job_history.pipeline, job_history.step
 ),
 audited as (
     insert into pitwheel.audit (actor, action, job_ids)
@@ -43,9 +44,11 @@ audited as (
     having count(*) > 0
 )
 insert into pitwheel.job (
-    id, run_at, enqueued_at, fence, timeout_ms, max_attempts, priority, queue, kind, key, payload, metadata, errors, pipeline, step
+    id, run_at, enqueued_at, fence, timeout_ms, max_attempts, priority, queue, kind, key, payload, metadata, errors, lane,
+    lane_pass, pipeline, step
 )
 select back.id, clock_timestamp(), back.enqueued_at, back.fence, back.timeout_ms, back.max_attempts, back.priority,
-    back.queue, back.kind, back.key, back.payload, back.metadata, back.errors, back.pipeline, back.step
+    back.queue, back.kind, back.key, back.payload, back.metadata, back.errors, back.lane, back.lane_pass,
+    back.pipeline, back.step
 from back
-returning id, queue
+returning id, queue, lane

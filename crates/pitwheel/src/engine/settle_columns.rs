@@ -72,7 +72,7 @@ impl<'a> Finish<'a> {
     }
 
     /// The parameters that finish.sql and finish_runs.sql share, in their order, each with its type.
-    pub(crate) fn params(&self) -> [(&(dyn ToSql + Sync), Type); 21] {
+    pub(crate) fn params(&self) -> [(&(dyn ToSql + Sync), Type); 23] {
         let followers = &self.followers;
         [
             (&self.claims.ids, Type::INT8_ARRAY),
@@ -96,6 +96,8 @@ impl<'a> Finish<'a> {
             (&self.if_cancelled, Type::BOOL_ARRAY),
             (&self.claims.holders, Type::INT8_ARRAY),
             (&self.followed.holders, Type::INT8_ARRAY),
+            (&followers.lanes, Type::TEXT_ARRAY),
+            (&followers.lane_passes, Type::BOOL_ARRAY),
         ]
     }
 }

@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::Error;
+use crate::job::lane::Lane;
 use crate::job::limits::SPAN_MAX;
 use crate::job::payload::{self, PayloadError};
 use crate::job::trace::TraceContext;
@@ -58,6 +59,8 @@ pub struct NewJob {
     pub(crate) max_attempts: u32,
     pub(crate) timeout: Option<Duration>,
     pub(crate) key: Option<String>,
+    pub(crate) lane: Option<Lane>,
+    pub(crate) lane_pass: bool,
     /// Of a follower: the step of the pipeline that it becomes.
     pub(crate) step: Option<String>,
 }
@@ -88,6 +91,8 @@ impl NewJob {
             max_attempts: 20,
             timeout: None,
             key: None,
+            lane: None,
+            lane_pass: false,
             step: None,
         }
     }
@@ -131,6 +136,19 @@ impl NewJob {
     /// The job's identity: while a job of this kind and key is live, enqueueing another returns the live one.
     pub fn key(mut self, key: impl Into<String>) -> NewJob {
         self.key = Some(key.into());
+        self
+    }
+
+    /// Its lane: jobs of one lane run one at a time, in the order in which they were enqueued, across all queues and nodes. A
+    /// job that waits for its time, as after a failure, keeps the others of its lane waiting, unless [`NewJob::lane_pass`] is set.
+    pub fn lane(mut self, lane: impl Into<Lane>) -> NewJob {
+        self.lane = Some(lane.into());
+        self
+    }
+
+    /// While this job waits for its time (a delay, or the next attempt), others of its lane may run.
+    pub fn lane_pass(mut self, pass: bool) -> NewJob {
+        self.lane_pass = pass;
         self
     }
 
@@ -186,6 +204,13 @@ impl NewJob {
         }
         if let Some(key) = &self.key {
             check_key(key)?;
+        }
+        match &self.lane {
+            Some(lane) => lane.check()?,
+            None if self.lane_pass => {
+                return Err(Error::Invalid("lane_pass needs a lane: name one".into()));
+            }
+            None => {}
         }
         if !(-9..=9).contains(&self.priority) {
             return Err(Error::Invalid(format!(

@@ -35,6 +35,10 @@ struct JobDefinition<'a> {
     timeout_ms: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     metadata: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lane: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lane_pass: Option<bool>,
 }
 
 /// The definition of a pipeline, which is checked before.
@@ -60,6 +64,8 @@ fn step(NewStep { name, job, after }: &NewStep) -> Result<StepDefinition<'_>, se
         max_attempts: job.max_attempts,
         timeout_ms: job.timeout.map(millis),
         metadata: metadata.map(serde_json::from_str).transpose()?,
+        lane: job.lane.as_ref().map(|lane| serde_json::from_str(lane.as_json())).transpose()?,
+        lane_pass: Some(true).filter(|_| job.lane_pass),
     };
     Ok(StepDefinition { name, after, job })
 }

@@ -4,6 +4,7 @@ mod by_id;
 mod claim;
 mod explain;
 mod functions;
+mod lanes;
 mod pipelines;
 mod recurring;
 mod statements;

@@ -3,7 +3,9 @@
 use std::time::{Duration, SystemTime};
 
 use pitwheel::engine::Claimed;
-use pitwheel::{Claim, CurrentStep, Error, JobDetail, NewJob, ParentStep, Recurrence, State, TraceContext};
+use pitwheel::{
+    Claim, CurrentStep, Error, JobDetail, Lane, NewJob, ParentStep, Recurrence, State, TraceContext,
+};
 use pitwheel_proto::v1;
 
 use crate::limits;
@@ -48,6 +50,7 @@ pub(crate) fn assignment(job: Claimed) -> v1::Assignment {
         tracestate: tracestate.flatten(),
         worker_id: job.claim.holder,
         recurrence: job.recurrence.as_deref().map(recurrence),
+        lane: job.lane,
         step: job.step.map(|step| current_step(*step)),
     }
 }
@@ -114,10 +117,13 @@ pub(crate) fn new_job(job: v1::NewJob) -> Result<NewJob, Error> {
     if let Some(metadata) = job.metadata {
         new = new.metadata_raw(metadata);
     }
-    Ok(new)
+    if let Some(lane) = job.lane {
+        new = new.lane(Lane::from_json(&lane)?);
+    }
+    Ok(new.lane_pass(job.lane_pass))
 }
 
-/// One job in full. `redact` hides key, note, payload, metadata, result and error messages of a redacted kind.
+/// One job in full. `redact` hides key, lane, note, payload, metadata, result and error messages of a redacted kind.
 pub(crate) fn job(detail: JobDetail, redact: bool) -> v1::Job {
     let redacted = detail.summary.redacted && redact;
     let shown = |json: Option<String>| json.filter(|_| !redacted);
@@ -125,6 +131,7 @@ pub(crate) fn job(detail: JobDetail, redact: bool) -> v1::Job {
     let summary = detail.summary;
     let state = match summary.state {
         State::Waiting => v1::JobState::Waiting,
+        State::Blocked => v1::JobState::Blocked,
         State::Running => v1::JobState::Running,
         State::Done => v1::JobState::Done,
         State::Dead => v1::JobState::Dead,
@@ -151,6 +158,7 @@ pub(crate) fn job(detail: JobDetail, redact: bool) -> v1::Job {
         errors: errors.to_string(),
         result: shown(detail.result),
         redacted,
+        lane: shown(summary.lane),
         pipeline_id: detail.pipeline,
         step: detail.step,
     }
