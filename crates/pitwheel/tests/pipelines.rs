@@ -378,3 +378,21 @@ async fn results_beyond_one_megabyte_are_left_out_of_the_claim() -> Result<()> {
     assert!(step.parents.iter().all(|one| one.result.is_some() != one.result_left_out));
     Ok(())
 }
+
+#[tokio::test]
+async fn a_step_enters_its_lane_when_it_can_run() -> Result<()> {
+    let db = TestDb::new().await?;
+    let new = || NewPipeline::new("lane").step("a", job()).step("b", job().lane("tenant-7")).after(["a"]);
+    let ids = db.pitwheel().pipelines().create_many([new(), new()]).await?;
+    end(&db, "a", done(None)).await?;
+    end(&db, "a", done(None)).await?;
+    db.promote().await?;
+    for id in ids {
+        let head = db.claim(10).await?;
+        let lanes: Vec<_> = head.iter().map(|job| job.lane.as_deref()).collect();
+        assert_eq!(lanes, [Some("\"tenant-7\"")], "one at a time");
+        assert_eq!(db.settle(&head[0], done(None)).await?, Settled::Written);
+        assert_eq!(states(&db, id).await?, "done: a done, b done");
+    }
+    Ok(())
+}
