@@ -41,13 +41,15 @@ async fn every_role_may_do_what_it_is_for_and_no_more() -> Result<()> {
     let job = json!({ "jobs": [{ "kind": "work" }] });
     let show = format!("/api/v1/jobs/{id}");
     // The request, and whether each role may send it: viewer, operator, admin, worker, producer.
-    let calls: [(&str, &str, Value, [bool; 5]); 10] = [
+    let calls: [(&str, &str, Value, [bool; 5]); 12] = [
         ("GET", "/api/v1/jobs", Value::Null, [true, true, true, false, false]),
         ("GET", "/metrics", Value::Null, [true, true, true, false, false]),
         ("GET", "/api/v1/events?jobs=x", Value::Null, [true, true, true, true, true]),
         ("GET", &show, Value::Null, [true, true, true, true, true]),
         ("POST", "/api/v1/jobs", job, [false, true, true, true, true]),
         ("POST", "/api/v1/jobs/retry", json!({ "ids": [1] }), [false, true, true, false, false]),
+        ("POST", "/api/v1/jobs/4711/recover", Value::Null, [false, true, true, false, false]),
+        ("GET", "/api/v1/lanes/current?lane=%22a%22", Value::Null, [true, true, true, false, false]),
         ("POST", "/api/v1/queues/q/pause", Value::Null, [false, true, true, false, false]),
         ("POST", "/api/v1/workers/1/quiet", Value::Null, [false, true, true, false, false]),
         ("PUT", "/api/v1/kinds/k", json!({ "redacted": true }), [false, false, true, false, false]),

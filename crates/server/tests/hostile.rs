@@ -64,6 +64,10 @@ async fn an_invalid_job_is_refused_with_its_whole_batch() -> Result<()> {
         v1::NewJob { key: Some(String::new()), ..good.clone() },
         v1::NewJob { key: Some("\0".into()), ..good.clone() },
         v1::NewJob { metadata: Some("}".into()), ..good.clone() },
+        v1::NewJob { lane: Some("[".into()), ..good.clone() },
+        v1::NewJob { lane: Some("[1.5]".into()), ..good.clone() },
+        v1::NewJob { lane: Some("\"\\u0000\"".into()), ..good.clone() },
+        v1::NewJob { lane_pass: true, ..good.clone() },
     ];
     let mut client = node.jobs().await?;
     for job in bad {

@@ -49,7 +49,7 @@ async fn operations_have_unique_ids_and_described_responses() -> Result<()> {
 async fn values_have_their_types() -> Result<()> {
     let document = document().await?;
     let schemas = &document["components"]["schemas"];
-    let states = json!(["waiting", "running", "done", "dead", "cancelled"]);
+    let states = json!(["waiting", "blocked", "running", "done", "dead", "cancelled"]);
     assert_eq!(schemas["JobState"]["enum"], states);
     let refusal = &document["paths"]["/jobs"]["post"]["responses"]["415"]["content"];
     let problem = json!({ "$ref": "#/components/schemas/Problem" });

@@ -24,10 +24,13 @@ fn with_token<T>(message: T, secret: &str) -> Result<Request<T>> {
     Ok(request)
 }
 
-/// A job whose key, note, payload, metadata and error message contain `4111`. Its attempt has failed.
+/// A job whose key, lane, note, payload, metadata and error message contain `4111`. Its attempt has failed.
 async fn failed_job(db: &TestDb) -> Result<i64> {
     let open = Node::start(db.pitwheel(), std::time::Duration::from_secs(30)).await?;
-    let job = NewJob::raw("work", r#"{"card":"4111"}"#).key("card 4111").metadata_raw(r#"{"card":"4111"}"#);
+    let job = NewJob::raw("work", r#"{"card":"4111"}"#)
+        .key("card 4111")
+        .metadata_raw(r#"{"card":"4111"}"#)
+        .lane("card 4111");
     let id = db.pitwheel().enqueue(job).await?.id;
     let mut stream: WorkerStream = open.stream(stream_request(1).slots).await?;
     let job = stream.jobs().await?.remove(0);

@@ -4,13 +4,19 @@ select found.id, found.kind, found.queue, found.state, found.priority, found.att
     found.run_at, found.enqueued_at, found.claimed_at, found.finished_at, found.progress, found.note, found.lane,
     exists (select from pitwheel.kind where kind.name = found.kind and kind.redacted) as redacted
 from (
-    (select job.id, job.kind, job.queue, case when job.holder is null then 'waiting' else 'running' end as state,
-        job.priority, job.attempt, job.max_attempts, job.key, job.run_at, job.enqueued_at, job.claimed_at,
-        null::timestamptz as finished_at, job.progress, job.note, job.lane
-    from pitwheel.job
-    where job.lane = pitwheel.lane_text($1::text::jsonb)
-      and (case when job.run_at = 'infinity' then job.id else 0 end) = 0
-      and job.id < $2)
+    (select head.id, head.kind, head.queue, case when head.holder is null then 'waiting' else 'running' end as state,
+        head.priority, head.attempt, head.max_attempts, head.key, head.run_at, head.enqueued_at, head.claimed_at,
+        null::timestamptz as finished_at, head.progress, head.note, head.lane
+    from (
+        select job.id, job.kind, job.queue, job.holder, job.priority, job.attempt, job.max_attempts, job.key, job.run_at,
+            job.enqueued_at, job.claimed_at, job.progress, job.note, job.lane
+        from pitwheel.job
+        where job.lane = pitwheel.lane_text($1::text::jsonb)
+          and (case when job.run_at = 'infinity' then job.id else 0 end) = 0
+        order by job.lane, (case when job.run_at = 'infinity' then job.id else 0 end) -- so that no other index is used
+        limit 1
+    ) as head
+    where head.id < $2)
     union all
     (select job.id, job.kind, job.queue, 'blocked', job.priority, job.attempt, job.max_attempts, job.key,
         coalesce(job.lane_at, job.enqueued_at), job.enqueued_at, job.claimed_at, null::timestamptz, job.progress, job.note,
