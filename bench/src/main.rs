@@ -22,7 +22,7 @@ use pitwheel_devdb::{Options, Server};
 use crate::report::Row;
 
 /// All cases. Without an argument all but the last one run: that one compares drivers.
-const CASES: [&str; 24] = [
+const CASES: [&str; 25] = [
     "drain",
     "few_slots",
     "end_to_end",
@@ -34,6 +34,7 @@ const CASES: [&str; 24] = [
     "late",
     "recurring",
     "lanes",
+    "pipelines",
     "latency",
     "idle",
     "memory",
@@ -101,6 +102,7 @@ async fn measure(case: &str, url: &str) -> Result<Vec<Row>> {
         "late" => cases::late(url).await,
         "recurring" => cases::recurring(url).await,
         "lanes" => cases::lanes(url).await,
+        "pipelines" => cases::pipelines(url).await,
         "latency" => cases::latency(url).await,
         "idle" => cases::idle(url).await,
         "memory" => cases::memory(url).await,

@@ -9,6 +9,7 @@ use crate::commands::jobs::JobsCommand;
 use crate::commands::kinds::KindsCommand;
 use crate::commands::lanes::LanesCommand;
 use crate::commands::migrate::MigrateCommand;
+use crate::commands::pipelines::PipelinesCommand;
 use crate::commands::queues::QueuesCommand;
 use crate::commands::recurring::RecurringCommand;
 use crate::commands::serve::ServeArgs;
@@ -121,6 +122,13 @@ pub(crate) enum Command {
     ///   pitwheel recurring list
     #[command(subcommand, verbatim_doc_comment)]
     Recurring(RecurringCommand),
+
+    /// List, show, create, cancel and retry pipelines.
+    ///
+    /// Example:
+    ///   pitwheel pipelines list --state failed
+    #[command(subcommand, verbatim_doc_comment)]
+    Pipelines(PipelinesCommand),
 
     /// List workers, stop giving them jobs, let them end, or give them jobs again.
     ///

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use crate::cli::{Cli, Command};
 use crate::commands::{
-    audit, demo, dev, jobs, kinds, lanes, migrate, queues, recurring, serve, tokens, workers,
+    audit, demo, dev, jobs, kinds, lanes, migrate, pipelines, queues, recurring, serve, tokens, workers,
 };
 use crate::output::log;
 use crate::settings::Settings;
@@ -44,6 +44,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Queues(command) => queues::run(command, &settings).await,
         Command::Lanes(command) => lanes::run(command, &settings).await,
         Command::Recurring(command) => recurring::run(command, &settings).await,
+        Command::Pipelines(command) => pipelines::run(command, &settings).await,
         Command::Workers(command) => workers::run(command, &settings).await,
         Command::Kinds(command) => kinds::run(command, &settings).await,
         Command::Tokens(command) => tokens::run(command, &settings).await,

@@ -18,6 +18,7 @@ use crate::operate::change::{self, Cancelled, Change, Changed};
 use crate::operate::jobs::{self, Filter, JobDetail, JobPage, JobSummary};
 use crate::operate::kinds::{self, KindSummary};
 use crate::operate::lanes::{self as lane_views, CurrentJob};
+use crate::operate::pipelines::Pipelines;
 use crate::operate::queues::{self, QueueSummary};
 use crate::operate::recover;
 use crate::operate::recurring_jobs::RecurringJobs;
@@ -148,6 +149,14 @@ impl Pitwheel {
         }
     }
 
+    /// Wakes idle workers of queues in which pipelines have new jobs that are due. A hint that fails delays a job until the next poll,
+    /// no more.
+    pub async fn hint_due(&self, queues: &BTreeSet<String>) {
+        for queue in queues {
+            log_unhinted(self.hint(queue).await);
+        }
+    }
+
     /// Promotes these lanes at once. The maintenance of any node does it within a second.
     async fn promote(&self, named: &[&str]) -> Result<(), Error> {
         if named.is_empty() {
@@ -165,6 +174,11 @@ impl Pitwheel {
     /// Recurring jobs.
     pub fn recurring(&self) -> RecurringJobs {
         RecurringJobs::new(self.pool.clone(), self.hints.clone(), self.actor.clone())
+    }
+
+    /// Pipelines.
+    pub fn pipelines(&self) -> Pipelines {
+        Pipelines::new(self.pool.clone(), self.hints.clone(), self.actor.clone())
     }
 
     /// Cancels a job. A waiting job is cancelled at once; the handler of a running job is asked to stop.

@@ -57,16 +57,21 @@ pub use job::ending::{Completion, Verdict};
 pub use job::lane::Lane;
 pub use job::misfire::Misfire;
 pub use job::new_job::{History, Job, NewJob};
+pub use job::new_pipeline::NewPipeline;
 pub use job::new_recurring::NewRecurring;
+pub use job::on_failure::OnFailure;
 pub use job::payload::PayloadError;
 pub use job::recurrence::{NextRun, Recurrence};
 pub use job::state::State;
+pub use job::step::{CurrentStep, ParentStep, StepState};
 pub use job::trace::TraceContext;
 pub use operate::audit::AuditEntry;
 pub use operate::change::{Cancelled, Change, Changed};
 pub use operate::jobs::{Filter, JobDetail, JobPage, JobSummary};
 pub use operate::kinds::KindSummary;
 pub use operate::lanes::CurrentJob;
+pub use operate::pipeline::{Pipeline, PipelineDetail, PipelineFilter, PipelinePage, PipelineState, Step};
+pub use operate::pipelines::Pipelines;
 pub use operate::queues::QueueSummary;
 pub use operate::recurring::{
     Created, RecurringDetail, RecurringFilter, RecurringJob, RecurringPage, RunNow,

@@ -26,6 +26,7 @@ const FINISHED: &str = "pitwheel_jobs_finished_total";
 const LANES_REPAIRED: &str = "pitwheel_lanes_repaired_total";
 const LOST: &str = "pitwheel_jobs_lost_total";
 const MAINTENANCE: &str = "pitwheel_maintenance_duration_seconds";
+const PIPELINES_LOST: &str = "pitwheel_pipeline_lost_steps_total";
 const RECURRING_LOST: &str = "pitwheel_recurring_lost_runs_total";
 const RECURRING_PLANNED: &str = "pitwheel_recurring_planned_total";
 const RESCUED: &str = "pitwheel_jobs_rescued_total";
@@ -234,6 +235,13 @@ pub(crate) fn lost_runs(recurring: usize) {
 pub(crate) fn promoted(lanes: usize) {
     if on() {
         counter!(LANES_REPAIRED).increment(lanes as u64);
+    }
+}
+
+/// Counts the steps of pipelines whose job was gone.
+pub(crate) fn lost_steps(steps: u64) {
+    if on() {
+        counter!(PIPELINES_LOST).increment(steps);
     }
 }
 

@@ -3,11 +3,12 @@
 mod audit;
 mod events;
 pub(crate) mod extract;
-mod jobs;
+pub(crate) mod jobs;
 mod kinds;
 mod lanes;
 mod openapi;
 mod own_routes;
+mod pipelines;
 mod probes;
 mod queues;
 pub(crate) mod recover;

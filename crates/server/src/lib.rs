@@ -15,6 +15,7 @@ mod limits;
 mod listen;
 mod observe;
 mod options;
+pub mod pipeline_views;
 mod problem;
 mod readiness;
 pub mod recurring_views;

@@ -33,6 +33,11 @@ impl Problem {
         Problem { kind, title: code, status: http.as_u16(), detail, grpc }
     }
 
+    /// What went wrong, and what to do about it.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
     fn of_code(code: &'static str, detail: impl Into<String>) -> Problem {
         Problem::new(code, statuses(code), detail.into())
     }

@@ -80,3 +80,33 @@ pub(crate) enum Outcome {
     NotFound,
     KeyTaken,
 }
+
+/// The state of a pipeline.
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+pub(crate) enum PipelineState {
+    Running,
+    Done,
+    Failed,
+    Cancelled,
+}
+
+/// The state of a step of a pipeline.
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+pub(crate) enum StepState {
+    Waiting,
+    Live,
+    Done,
+    Dead,
+    Cancelled,
+    Skipped,
+}
+
+/// What becomes of the steps after one that failed.
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+pub(crate) enum OnFailure {
+    Stop,
+    GoOn,
+}

@@ -9,6 +9,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use pitwheel::Pitwheel;
 use pitwheel_proto::v1;
 use pitwheel_proto::v1::job_service_server::JobServiceServer;
+use pitwheel_proto::v1::pipeline_service_server::PipelineServiceServer;
 use pitwheel_proto::v1::recurring_service_server::RecurringServiceServer;
 use pitwheel_proto::v1::worker_service_server::WorkerServiceServer;
 use tokio::net::TcpListener;
@@ -25,6 +26,7 @@ use crate::auth::tokens::Tokens;
 use crate::dispatch::node::Node;
 use crate::error::Error;
 use crate::grpc::job_service::Jobs;
+use crate::grpc::pipeline_service::PipelineCalls;
 use crate::grpc::recurring_service::Recurring;
 use crate::grpc::worker_service::Workers;
 use crate::http::recover::StaleAfter;
@@ -249,14 +251,17 @@ fn grpc(api: &Api) -> Routes {
         WorkerServiceServer::<Workers>::NAME,
         JobServiceServer::<Jobs>::NAME,
         RecurringServiceServer::<Recurring>::NAME,
+        PipelineServiceServer::<PipelineCalls>::NAME,
     ];
     let workers = WorkerServiceServer::new(Workers::new(api.node.clone()));
     let jobs = JobServiceServer::new(Jobs::new(api.pitwheel.clone()));
     let recurring = RecurringServiceServer::new(Recurring::new(api.pitwheel.clone()));
+    let pipelines = PipelineServiceServer::new(PipelineCalls::new(api.pitwheel.clone()));
     Routes::new(health::service(&services))
         .add_service(workers.max_decoding_message_size(limits::MESSAGE_BYTES_MAX))
         .add_service(jobs.max_decoding_message_size(limits::MESSAGE_BYTES_MAX))
         .add_service(recurring.max_decoding_message_size(limits::MESSAGE_BYTES_MAX))
+        .add_service(pipelines.max_decoding_message_size(limits::MESSAGE_BYTES_MAX))
 }
 
 /// The service that describes the gRPC services to tools.

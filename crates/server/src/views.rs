@@ -149,6 +149,10 @@ pub struct JobInFull {
     pub worker: Option<String>,
     /// The id of the recurring job that it is a run of; null: it is none.
     pub recurring: Option<i64>,
+    /// The id of the pipeline that it is a step of; null: it is none.
+    pub pipeline: Option<i64>,
+    /// The name of the step; null: it is none.
+    pub step: Option<String>,
     /// The payload, byte for byte as it was enqueued.
     #[schema(value_type = Option<Value>)]
     pub payload: Option<Box<RawValue>>,
@@ -179,6 +183,8 @@ impl JobInFull {
             cancel_requested_at: job.cancel_requested_at.map(time),
             worker: job.worker,
             recurring: job.recurring,
+            pipeline: job.pipeline,
+            step: job.step,
             payload: raw(Some(job.payload)),
             metadata: raw(job.metadata),
             result: raw(job.result),

@@ -34,4 +34,9 @@ returning job.id, job.fence, job.attempt, job.max_attempts, job.timeout_ms, job.
         select recurrence.state from pitwheel.recurrence where recurrence.id = job.recurring
     ) end as recurrence,
     job.lane,
+    case when job.pipeline is not null then (
+        select step_context.context
+        from pitwheel.step_context
+        where step_context.pipeline = job.pipeline and step_context.name = job.step
+    ) end as step,
     (select held.id from held) as hold

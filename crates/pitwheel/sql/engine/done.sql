@@ -1,8 +1,8 @@
 -- done.sql: the claimed jobs are done and move to the history. Holds that were emptied before are deleted.
 -- Finds each row by the ctid it had when it was claimed: one page read instead of an index lookup. The ctids are an array and the
 -- claims a hashed subplan, because a join could be planned as a scan of job_pkey, or compare every row with every ctid.
--- Rows not returned: the row has moved since, it is a run of a recurring job, or that claim no longer holds the job; finish.sql
--- decides. A row that another transaction has locked ends the statement after lock_timeout.
+-- Rows not returned: the row has moved since, it is a run of a recurring job or a step, or that claim no longer holds the job;
+-- finish.sql decides. A row that another transaction has locked ends the statement after lock_timeout.
 with emptied as (
     delete from pitwheel.hold
     where hold.id = any($5::bigint[])
@@ -15,6 +15,7 @@ gone as (
           from unnest($1::bigint[], $2::bigint[], $3::bigint[]) as claim(id, fence, holder)
       )) is true
       and job.recurring is null
+      and job.pipeline is null
     returning job.id, job.run_at, job.enqueued_at, job.fence, job.attempt, job.max_attempts, job.priority, job.crashes,
         job.queue, job.kind, job.payload, job.holder, job.claimed_at, job.timeout_ms, job.key, job.metadata, job.note,
         job.errors, job.lane, job.lane_pass

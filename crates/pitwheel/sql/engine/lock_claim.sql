@@ -1,5 +1,5 @@
 -- lock_claim.sql: waits for the claimed job's row, in the caller's own transaction; finish.sql does not. Returns the recurring job
--- that it is a run of. That is locked first: who changes a recurring job locks it before its job.
+-- that it is a run of. That is locked first, and so is the pipeline of a step: who changes one of them locks it before its job.
 -- A holder of 0 is not known, and then not compared.
 -- A job is found by a range of one id, in the order of ids: only job_pkey has that order. With `=` a plan could read all of
 -- job_due, which ends with the id, once the table was analyzed without rows.

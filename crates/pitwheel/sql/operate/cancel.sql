@@ -1,6 +1,7 @@
 -- cancel.sql: cancels waiting jobs, which move to the history, and requests the cancel of running ones.
 -- The rows are locked first, so that no claim comes between the two parts. The recurring job of a waiting run that is cancelled
--- skips that time; the maintenance plans the next one. Recurring jobs are locked before jobs, as in 0005_recurring.sql.
+-- skips that time; the maintenance plans the next one. The pipeline of a waiting step that is cancelled goes on, or skips what comes
+-- after it. Recurring jobs and pipelines are locked before jobs, as in 0005_recurring.sql and 0007_pipelines.sql.
 -- A job is found by a range of one id, in the order of ids: only job_pkey has that order. With `=` a plan could read all of
 -- job_due, which ends with the id, once the table was analyzed without rows.
 -- The changes name the ids twice: the array is the index condition, and the join makes the order of job_pkey useful, so that
@@ -27,23 +28,30 @@ gone as (
       and job.id = target.id
     returning job.id, job.run_at, job.enqueued_at, job.fence, job.holder, job.claimed_at, job.timeout_ms, job.attempt,
         job.max_attempts, job.priority, job.crashes, job.queue, job.kind, job.key, job.payload, job.metadata, job.note,
-        job.errors, job.recurring, job.lane, job.lane_pass, job.lane_at
+        job.errors, job.recurring, job.lane, job.lane_pass, job.lane_at, job.pipeline, job.step
 ),
 kept as (
     insert into pitwheel.job_history (
         id, finished_at, run_at, enqueued_at, fence, worker, claimed_at, timeout_ms, attempt, max_attempts, priority,
-        crashes, state, queue, kind, key, payload, metadata, note, errors, recurring, lane, lane_pass
+        crashes, state, queue, kind, key, payload, metadata, note, errors, recurring, lane, lane_pass,
+        pipeline, step
     )
     select gone.id, clock_timestamp(),
         case when gone.run_at = 'infinity' then coalesce(gone.lane_at, gone.enqueued_at) else gone.run_at end,
         gone.enqueued_at, gone.fence, gone.holder, gone.claimed_at, gone.timeout_ms, gone.attempt, gone.max_attempts,
-        gone.priority, gone.crashes, 'cancelled', gone.queue, gone.kind, gone.key, gone.payload, gone.metadata, gone.note, gone.errors, gone.recurring, gone.lane, gone.lane_pass
+        gone.priority, gone.crashes, 'cancelled', gone.queue, gone.kind, gone.key, gone.payload, gone.metadata, gone.note,
+        gone.errors, gone.recurring, gone.lane, gone.lane_pass, gone.pipeline, gone.step
     from gone
 ),
 unplanned as (
     update pitwheel.recurring
     set planned = false, next_run_at = null, skipped = recurring.skipped + 1, reason = 'its next run was cancelled'
     where recurring.id = any (array(select gone.recurring from gone))
+),
+ended as materialized (
+    select pitwheel.end_step(gone.pipeline, gone.step, gone.id, 'cancelled', null)
+    from gone
+    where gone.pipeline is not null
 ),
 asked as (
     update pitwheel.job
@@ -60,3 +68,4 @@ audited as (
 )
 select target.id, target.holder is not null as running
 from target
+where (select count(*) from ended) >= 0

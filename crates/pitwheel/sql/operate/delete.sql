@@ -1,5 +1,6 @@
 -- delete.sql: deletes waiting and finished jobs for good. The recurring job of a waiting run that is deleted skips that time; the
--- maintenance plans the next one. Recurring jobs are locked before jobs, as in 0005_recurring.sql.
+-- maintenance plans the next one. The pipeline of a waiting step that is deleted goes on as if it was cancelled. Recurring jobs and
+-- pipelines are locked before jobs, as in 0005_recurring.sql and 0007_pipelines.sql.
 -- A job is found by a range of one id, in the order of ids: only job_pkey has that order. With `=` a plan could read all of
 -- job_due, which ends with the id, once the table was analyzed without rows.
 -- The delete names the ids twice: the array is the index condition, and the join makes the order of job_pkey useful, so that
@@ -25,12 +26,17 @@ waiting as (
     using target
     where job.id = any (array(select target.id from target))
       and job.id = target.id
-    returning job.id, job.recurring
+    returning job.id, job.recurring, job.pipeline, job.step
 ),
 unplanned as (
     update pitwheel.recurring
     set planned = false, next_run_at = null, skipped = recurring.skipped + 1, reason = 'its next run was deleted'
     where recurring.id = any (array(select waiting.recurring from waiting))
+),
+ended as materialized (
+    select pitwheel.end_step(waiting.pipeline, waiting.step, waiting.id, 'cancelled', null)
+    from waiting
+    where waiting.pipeline is not null
 ),
 finished as (
     delete from pitwheel.job_history
@@ -48,3 +54,4 @@ audited as (
 )
 select gone.id
 from gone
+where (select count(*) from ended) >= 0

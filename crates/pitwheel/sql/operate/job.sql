@@ -8,7 +8,7 @@
     job.enqueued_at, job.claimed_at,
     null::timestamptz as finished_at, job.progress, job.note, job.fence, job.crashes, job.timeout_ms,
     job.cancel_requested_at, worker.name as worker, job.payload::text as payload, job.metadata::text as metadata,
-    null::text as result, coalesce(job.errors, '[]') as errors, job.recurring, job.lane,
+    null::text as result, coalesce(job.errors, '[]') as errors, job.recurring, job.lane, job.pipeline, job.step,
     exists (select from pitwheel.kind where kind.name = job.kind and kind.redacted) as redacted
 from pitwheel.job
 left join pitwheel.worker on worker.id = job.holder
@@ -20,7 +20,8 @@ select history.id, history.kind, history.queue, history.state,
     history.priority, history.attempt, history.max_attempts, history.key, history.run_at, history.enqueued_at,
     history.claimed_at, history.finished_at, null::real, history.note, history.fence, history.crashes, history.timeout_ms,
     null::timestamptz, worker.name, history.payload::text, history.metadata::text,
-    history.result::text, coalesce(history.errors, '[]'), history.recurring, history.lane,
+    history.result::text, coalesce(history.errors, '[]'), history.recurring, history.lane, history.pipeline,
+    history.step,
     exists (select from pitwheel.kind where kind.name = history.kind and kind.redacted)
 from pitwheel.job_history as history
 left join pitwheel.worker on worker.id = history.worker

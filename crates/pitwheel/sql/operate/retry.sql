@@ -1,15 +1,41 @@
 -- retry.sql: dead or cancelled jobs are live again, due now, with all their attempts. Their ids, errors and fences stay, so a late
--- write of a former holder is refused. A run of a recurring job comes back as a job of its own, beside the next run.
--- No row for an id: the history has no dead or cancelled job with it. A unique violation: a live job has the key of one of them.
-with back as (
-    delete from pitwheel.job_history
+-- write of a former holder is refused. A run of a recurring job comes back as a job of its own, beside the next run. A step comes
+-- back as the step, if it had no other job since, and what was skipped because of it waits again. Pipelines are locked first.
+-- No row for an id: the history has no dead or cancelled job with it, or its step had another job since. A unique violation: a
+-- live job has the key of one of them.
+with steps as materialized (
+    select pipeline.id
+    from pitwheel.pipeline
+    where pipeline.id = any (array(
+        select job_history.pipeline
+        from pitwheel.job_history
+        where job_history.id = any($1::bigint[])
+    ))
+    order by pipeline.id
+    for no key update
+),
+wanted as materialized (
+    select job_history.id, job_history.pipeline, job_history.step
+    from pitwheel.job_history
     where job_history.id = any($1::bigint[])
+      and job_history.state <> 'done'
+      and (select count(*) from steps) >= 0
+),
+target as materialized (
+    select wanted.id
+    from wanted
+    where case when wanted.pipeline is null then true else pitwheel.retry_step(wanted.pipeline, wanted.step, wanted.id) end
+),
+back as (
+    delete from pitwheel.job_history
+    where job_history.id = any (array(select target.id from target))
       and job_history.state <> 'done'
     returning job_history.id, job_history.enqueued_at, job_history.fence, job_history.timeout_ms,
         case when job_history.recurring is null then job_history.max_attempts else least(job_history.max_attempts, 20) end
             as max_attempts,
         job_history.priority, job_history.queue, job_history.kind, job_history.key,
-        job_history.payload, job_history.metadata, job_history.errors, job_history.lane, job_history.lane_pass
+        job_history.payload, job_history.metadata, job_history.errors, job_history.lane, job_history.lane_pass,
+        job_history.pipeline, job_history.step
 ),
 audited as (
     insert into pitwheel.audit (actor, action, job_ids)
@@ -19,9 +45,10 @@ audited as (
 )
 insert into pitwheel.job (
     id, run_at, enqueued_at, fence, timeout_ms, max_attempts, priority, queue, kind, key, payload, metadata, errors, lane,
-    lane_pass
+    lane_pass, pipeline, step
 )
 select back.id, clock_timestamp(), back.enqueued_at, back.fence, back.timeout_ms, back.max_attempts, back.priority,
-    back.queue, back.kind, back.key, back.payload, back.metadata, back.errors, back.lane, back.lane_pass
+    back.queue, back.kind, back.key, back.payload, back.metadata, back.errors, back.lane, back.lane_pass,
+    back.pipeline, back.step
 from back
 returning id, queue, lane

@@ -15,6 +15,7 @@ use crate::engine::settle_columns::SettleResult;
 use crate::error::Error;
 use crate::job::claim::{Claim, ClaimRefusal, Claimed, QueueSlots};
 use crate::job::ending::Settlement;
+use crate::job::step::CurrentStep;
 use crate::postgres::{Params, Sql, query};
 
 const CLAIM: &str = include_str!("../../sql/engine/claim.sql");
@@ -56,7 +57,7 @@ pub async fn claim(
         )
         .await?;
     let mut names = Names::default();
-    Ok(rows.iter().map(|row| claimed(row, worker, row.get(15), &mut names)).collect())
+    Ok(rows.iter().map(|row| claimed(row, worker, row.get(16), &mut names)).collect())
 }
 
 /// The result of a claim.
@@ -97,16 +98,16 @@ pub async fn claim_for_workers(
     let rows = client.rows(CLAIM_FOR_WORKERS, params).await?;
     let (mut holds, mut alive_slots) = (HashMap::new(), slots_by_worker.len());
     for row in &rows {
-        let made: (Option<Vec<i64>>, Option<Vec<i64>>) = (row.get(16), row.get(17));
+        let made: (Option<Vec<i64>>, Option<Vec<i64>>) = (row.get(17), row.get(18));
         if let (Some(workers), Some(ids)) = made {
             holds.extend(workers.into_iter().zip(ids));
-            let count: i64 = row.get(18);
+            let count: i64 = row.get(19);
             alive_slots = usize::try_from(count).unwrap_or(alive_slots);
         }
     }
     let mut names = Names::default();
     let read = rows.iter().map(|row| {
-        let worker: i64 = row.get(15);
+        let worker: i64 = row.get(16);
         claimed(row, worker, holds.get(&worker).copied().unwrap_or_default(), &mut names)
     });
     Ok(ClaimedJobs { jobs: read.collect(), alive_slots })
@@ -121,7 +122,7 @@ pub async fn claim_alone(
 ) -> Result<Option<Claimed>, Error> {
     let params: Params = &[(&worker, Type::INT8), (&queues, Type::TEXT_ARRAY), (&kinds, Type::TEXT_ARRAY)];
     let rows = query(client, CLAIM_ALONE, params).await?;
-    Ok(rows.first().map(|row| claimed(row, worker, row.get(15), &mut Names::default())))
+    Ok(rows.first().map(|row| claimed(row, worker, row.get(16), &mut Names::default())))
 }
 
 /// Claims this job for a worker, also before its time. Of several callers one gets it.
@@ -136,7 +137,7 @@ pub async fn claim_by_id(
     let params: Params = &[(&worker, Type::INT8), (&id, Type::INT8), (&kinds, Type::TEXT_ARRAY)];
     let rows = query(client, CLAIM_BY_ID, params).await?;
     if let Some(row) = rows.first() {
-        return Ok(Ok(claimed(row, worker, row.get(15), &mut Names::default())));
+        return Ok(Ok(claimed(row, worker, row.get(16), &mut Names::default())));
     }
     let params: Params = &[(&id, Type::INT8), (&kinds, Type::TEXT_ARRAY)];
     let rows = query(client, CLAIM_REFUSAL, params).await?;
@@ -234,7 +235,7 @@ impl Names {
     }
 }
 
-/// Reads a row by position, in the column order that the claim statements share: by name, each of 500 rows would look up 16
+/// Reads a row by position, in the column order that the claim statements share: by name, each of 500 rows would look up 17
 /// names.
 fn claimed(row: &Row, holder: i64, hold: i64, names: &mut Names) -> Claimed {
     let timeout_ms: Option<i64> = row.get(4);
@@ -253,6 +254,7 @@ fn claimed(row: &Row, holder: i64, hold: i64, names: &mut Names) -> Claimed {
         ctid: row.get(12),
         recurrence: row.get::<_, Option<&str>>(13).and_then(recurrence),
         lane: row.get(14),
+        step: row.get::<_, Option<&str>>(15).and_then(CurrentStep::parse),
         hold,
     }
 }

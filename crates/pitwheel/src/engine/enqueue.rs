@@ -40,6 +40,8 @@ pub(crate) struct Columns<'a> {
     pub(crate) keys: Vec<Option<&'a str>>,
     pub(crate) lanes: Vec<Option<&'a str>>,
     pub(crate) lane_passes: Vec<bool>,
+    /// Only for followers.
+    pub(crate) steps: Vec<Option<&'a str>>,
 }
 
 impl<'a> Columns<'a> {
@@ -56,6 +58,7 @@ impl<'a> Columns<'a> {
         self.keys.push(job.key.as_deref());
         self.lanes.push(job.lane.as_ref().map(Lane::as_json));
         self.lane_passes.push(job.lane_pass);
+        self.steps.push(job.step.as_deref());
     }
 
     /// The queues in which something is due at once.

@@ -1,4 +1,5 @@
-//! The maintenance that every node does: sweep, prune, plan recurring jobs, and promote jobs of lanes. There is no leader; `skip locked` keeps the nodes apart.
+//! The maintenance that every node does: sweep, prune, plan recurring jobs, promote jobs of lanes, and repair pipelines. There is
+//! no leader; `skip locked` keeps the nodes apart.
 
 use std::time::{Duration, Instant};
 
@@ -6,6 +7,7 @@ use tokio_postgres::types::Type;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::lanes::look_after_lanes;
+use crate::engine::pipeline::repair_pipelines;
 use crate::engine::recurring::{plan_runs, restore_lost_runs};
 use crate::engine::retry::RetryDelay;
 use crate::engine::sweep::{Swept, declare_dead, settle_abandoned};
@@ -21,6 +23,8 @@ const SWEEPS: u32 = 20;
 /// a lease that is left when its renewal is due (5/6), so that renewals come through first.
 const GAP_PART: u32 = 4;
 const PRUNE_EVERY: Duration = Duration::from_secs(3600);
+/// Statements per prune, each for 1,000 pipelines, so that one prune ends.
+const PRUNE_PAGES_MAX: usize = 1000;
 const PRUNE_AGAIN: Duration = Duration::from_secs(60);
 
 /// How long a statement for a lease may take before it is given up: near the time until the next renewal is due, and never so
@@ -51,7 +55,7 @@ async fn sweep_and_plan(
     let (tick, gap_max) = (lease / SWEEPS, lease / GAP_PART);
     let mut retry_delay = RetryDelay::default();
     let mut next_prune = Instant::now();
-    let mut looked_up_to = 0;
+    let (mut looked_up_to, mut repaired_up_to) = (0, 0);
     while !stop.is_cancelled() {
         let mut done = sweep(pool, lease_pool, tick, gap_max).await.map(|swept| {
             if !swept.dead.is_empty() || swept.released + swept.buried > 0 || swept.leases_extended {
@@ -60,6 +64,9 @@ async fn sweep_and_plan(
         });
         if done.is_ok() {
             done = plan(pool, &mut looked_up_to).await;
+        }
+        if done.is_ok() {
+            done = repair(pool, &mut repaired_up_to).await;
         }
         if done.is_ok() && Instant::now() >= next_prune {
             done = pool.run(async |client| prune(&client, keep_history).await).await.map(drop);
@@ -95,6 +102,12 @@ async fn plan(pool: &Pool, looked_up_to: &mut i64) -> Result<(), Error> {
     pool.run(async |client| plan_runs(&client).await).await.map(drop)
 }
 
+/// Lets pipelines go on whose steps have lost their jobs, of a page of them.
+async fn repair(pool: &Pool, repaired_up_to: &mut i64) -> Result<(), Error> {
+    *repaired_up_to = pool.run(async |client| repair_pipelines(&client, *repaired_up_to).await).await?;
+    Ok(())
+}
+
 /// Drops the history and the audit log that are too old, and creates the history's partitions of the coming week. Returns
 /// how many days of history were dropped.
 pub(crate) async fn prune(client: &impl Sql, keep: Duration) -> Result<i32, Error> {
@@ -105,6 +118,19 @@ pub(crate) async fn prune(client: &impl Sql, keep: Duration) -> Result<i32, Erro
     query(client, include_str!("../../sql/engine/prune_audit.sql"), &[]).await?;
     let lanes = include_str!("../../sql/engine/prune_lanes.sql");
     query(client, lanes, &[(&seconds, Type::FLOAT8)]).await?;
+    prune_pipelines(client, seconds).await?;
     metrics::maintained("prune", begun.elapsed());
     Ok(rows.first().map_or(0, |row| row.get(0)))
+}
+
+/// Deletes the pipelines that ended before the history that is kept begins.
+async fn prune_pipelines(client: &impl Sql, seconds: f64) -> Result<(), Error> {
+    for _ in 0..PRUNE_PAGES_MAX {
+        let sql = include_str!("../../sql/engine/prune_pipelines.sql");
+        let rows = query(client, sql, &[(&seconds, Type::FLOAT8)]).await?;
+        if rows.first().is_none_or(|row| row.get::<_, i64>(0) == 0) {
+            break;
+        }
+    }
+    Ok(())
 }

@@ -20,6 +20,7 @@ pub(crate) mod hint;
 pub(crate) mod lanes;
 pub(crate) mod lease;
 pub(crate) mod maintenance;
+pub(crate) mod pipeline;
 pub(crate) mod recurring;
 pub(crate) mod retry;
 pub(crate) mod run_times;
@@ -44,10 +45,11 @@ pub use self::lease::{
     claims_of_token, heartbeat, held, progress, quiet_workers, register, renew, retire, workers_of_token,
 };
 pub use self::maintenance::{RENEWALS, lease_limit, maintain};
+pub use self::pipeline::repair_pipelines;
 pub use self::recurring::{plan_runs, restore_lost_runs};
 pub use self::retry::RetryDelay;
 pub use self::run_times::RunTimes;
-pub use self::settle::{settle, written_followers};
+pub use self::settle::{settle, settle_with_due, written_followers};
 pub use self::settle_columns::SettleResult;
 pub use self::sweep::{Swept, declare_dead, settle_abandoned, sweep};
 pub use self::token::{TokenHash, hash, token_hashes};

@@ -1,6 +1,6 @@
 //! Writing the endings of attempts: fenced, in batches, together with what follows from them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use tokio_postgres::types::Type;
 
@@ -39,6 +39,16 @@ pub async fn settle(
     batch: &[Settlement],
     holds: &[i64],
 ) -> Result<Vec<SettleResult>, Error> {
+    settle_with_due(client, batch, holds).await.map(|(results, _)| results)
+}
+
+/// Like [`settle`]. Also returns the queues in which pipelines have new jobs that are due.
+pub async fn settle_with_due(
+    client: &impl Sql,
+    batch: &[Settlement],
+    holds: &[i64],
+) -> Result<(Vec<SettleResult>, BTreeSet<String>), Error> {
+    let mut due = BTreeSet::new();
     let mut results = vec![SettleResult::Lost; batch.len()];
     let mut holds = holds;
     let (order, repeated) = in_order(batch);
@@ -56,15 +66,15 @@ pub async fn settle(
         finished.extend(which.iter().filter(|&&at| results[at] != SettleResult::Written));
     }
     if !back.is_empty() {
-        write_each(client, Statement::PutBack, batch, &back, &mut results).await?;
+        write_each(client, Statement::PutBack, batch, &back, &mut results, &mut due).await?;
         // A cancel was requested, the row is locked, or the claim is lost.
         finished.extend(back.iter().filter(|&&at| results[at] == SettleResult::Lost));
     }
     if !finished.is_empty() {
         finished.sort_unstable_by_key(|&at| batch[at].claim.id);
-        write_each(client, Statement::Finish(std::mem::take(&mut holds)), batch, &finished, &mut results)
-            .await?;
-        // The row is locked, or it is a run of a recurring job that has no plan.
+        let finish = Statement::Finish(std::mem::take(&mut holds));
+        write_each(client, finish, batch, &finished, &mut results, &mut due).await?;
+        // The row or its pipeline is locked, or it is a run of a recurring job that has no plan.
         runs.extend(finished.iter().filter(|&&at| results[at] == SettleResult::Locked));
     }
     if !done_runs.is_empty() {
@@ -76,7 +86,13 @@ pub async fn settle(
     }
     if !runs.is_empty() {
         runs.sort_unstable_by_key(|&at| batch[at].claim.id);
-        settle_runs(client, batch, &runs, &mut results).await?;
+        settle_runs(client, batch, &runs, &mut results, &mut due).await?;
+    }
+    // Most pipelines that were locked, by the settle of another step, are free again by now.
+    let locked = |at: &usize| results[*at] == SettleResult::Locked;
+    let locked: Vec<usize> = finished.into_iter().filter(locked).collect();
+    if !locked.is_empty() {
+        write_each(client, Statement::Finish(&[]), batch, &locked, &mut results, &mut due).await?;
     }
     if !holds.is_empty() {
         client.rows(DROP_HOLDS, &[(&holds, Type::INT8_ARRAY)]).await?;
@@ -90,7 +106,7 @@ pub async fn settle(
             unwritten => unwritten.clone(),
         };
     }
-    Ok(results)
+    Ok((results, due))
 }
 
 /// Tells lost claims apart that have ended in the history by a write of their own worker. If that cannot be read, they stay lost:
@@ -192,16 +208,17 @@ async fn settle_runs(
     batch: &[Settlement],
     runs: &[usize],
     results: &mut [SettleResult],
+    due: &mut BTreeSet<String>,
 ) -> Result<(), Error> {
     let back: Vec<usize> = runs.iter().copied().filter(|&at| batch[at].ending.waits_again()).collect();
     for part in back.chunks(RUNS_MAX) {
-        write_each(client, Statement::PutBackRuns, batch, part, results).await?;
+        write_each(client, Statement::PutBackRuns, batch, part, results, due).await?;
     }
     // Of those that should wait, what is left has a cancel request, a recurring job that was disabled or deleted, or a locked row.
     let left = |at: &usize| matches!(results[*at], SettleResult::Lost | SettleResult::Locked);
     let left: Vec<usize> = runs.iter().copied().filter(left).collect();
     for part in left.chunks(RUNS_MAX) {
-        write_each(client, Statement::FinishRuns, batch, part, results).await?;
+        write_each(client, Statement::FinishRuns, batch, part, results, due).await?;
     }
     Ok(())
 }
@@ -213,12 +230,13 @@ async fn write_each(
     batch: &[Settlement],
     which: &[usize],
     results: &mut [SettleResult],
+    due: &mut BTreeSet<String>,
 ) -> Result<(), Error> {
     let mut parts = vec![which];
     while let Some(part) = parts.pop() {
         let written = match statement {
             Statement::PutBack => put_back(client, batch, part, results).await,
-            Statement::Finish(emptied) => finish(client, batch, part, emptied, results).await,
+            Statement::Finish(emptied) => finish(client, batch, part, emptied, results, due).await,
             Statement::PutBackRuns => put_back_runs(client, batch, part, results).await,
             Statement::FinishRuns => finish_runs(client, batch, part, results).await,
         };
@@ -295,10 +313,13 @@ async fn finish(
     which: &[usize],
     emptied: &[i64],
     results: &mut [SettleResult],
+    due: &mut BTreeSet<String>,
 ) -> Result<(), Error> {
     let mut columns = Finish { emptied, ..Finish::default() };
     which.iter().for_each(|&at| columns.push(batch[at].claim, &batch[at].ending));
-    mark(&client.rows(FINISH, &columns.params()).await?, batch, which, results);
+    let rows = client.rows(FINISH, &columns.all_params()).await?;
+    mark(&rows, batch, which, results);
+    due.extend(rows.iter().filter_map(|row| row.get::<_, Option<Vec<String>>>(4)).flatten());
     Ok(())
 }
 

@@ -65,7 +65,13 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// The parameters in the order of the statement, each with its type.
+    /// The parameters of finish.sql in their order, each with its type.
+    pub(crate) fn all_params(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
+        let steps: (&(dyn ToSql + Sync), Type) = (&self.followers.steps, Type::TEXT_ARRAY);
+        self.params().into_iter().chain([steps]).collect()
+    }
+
+    /// The parameters that finish.sql and finish_runs.sql share, in their order, each with its type.
     pub(crate) fn params(&self) -> [(&(dyn ToSql + Sync), Type); 23] {
         let followers = &self.followers;
         [

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::job::recurrence::Recurrence;
+use crate::job::step::CurrentStep;
 use crate::postgres::Ctid;
 
 /// The proof of a claim: a job, its fence, and who claimed it.
@@ -110,6 +111,15 @@ pub struct Claimed {
     pub metadata: Option<String>,
     /// The recurring job that it is a run of.
     pub recurrence: Option<Box<Recurrence>>,
+    /// The step of a pipeline that it is.
+    pub step: Option<Box<CurrentStep>>,
+}
+
+impl Claimed {
+    /// Where its row is, if the fast path can settle it. A step is always settled together with its pipeline.
+    pub fn fast_ctid(&self) -> Option<Ctid> {
+        Some(self.ctid).filter(|_| self.step.is_none())
+    }
 }
 
 #[cfg(test)]

@@ -90,6 +90,13 @@ impl Completion {
         self
     }
 
+    /// Adds a step to the pipeline of this job, after it, if the pipeline has none of this name. Like [`Completion::then`] it exists if
+    /// and only if this completion is written. In a job that is no step it is the same as `then`.
+    #[must_use = "a completion does nothing until the handler returns it"]
+    pub fn then_step(self, name: impl Into<String>, job: impl Into<NewJob>) -> Completion {
+        self.then(job.into().as_step(name))
+    }
+
     /// How many new things a run of a recurring job found. With an adaptive cadence, some make the time to the next run shorter,
     /// and none make it longer. Other jobs ignore it.
     #[must_use = "a completion does nothing until the handler returns it"]

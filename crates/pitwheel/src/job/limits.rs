@@ -16,6 +16,10 @@ pub const FOLLOWERS_MAX: usize = 100;
 /// Bytes of the payloads, metadata and keys of the followers of one job. They are written by one statement, and a remote worker
 /// sends them in one message of at most 4 MiB, beside the result.
 pub const FOLLOWERS_BYTES_MAX: usize = 3 * 1024 * 1024;
+/// Steps with which a pipeline is created. Handlers can add more, up to ten times as many.
+pub const STEPS_MAX: usize = 1000;
+/// Steps that one step comes after: a claim reads the results of all of them.
+pub const PARENTS_MAX: usize = 100;
 /// A delay or a timeout that is longer is a mistake in its unit, and would overflow in later arithmetic.
 pub const SPAN_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 /// An error message is cut after this many characters: it is read by people, and 50 of them are kept with the job.

@@ -61,6 +61,8 @@ pub struct NewJob {
     pub(crate) key: Option<String>,
     pub(crate) lane: Option<Lane>,
     pub(crate) lane_pass: bool,
+    /// Of a follower: the step of the pipeline that it becomes.
+    pub(crate) step: Option<String>,
 }
 
 impl NewJob {
@@ -91,6 +93,7 @@ impl NewJob {
             key: None,
             lane: None,
             lane_pass: false,
+            step: None,
         }
     }
 
@@ -171,6 +174,13 @@ impl NewJob {
         self
     }
 
+    /// For a follower of a step: it becomes a step of the same pipeline. [`Completion::then_step`](crate::Completion::then_step) does
+    /// this.
+    pub fn as_step(mut self, name: impl Into<String>) -> NewJob {
+        self.step = Some(name.into());
+        self
+    }
+
     /// Whether it is due as soon as it is enqueued.
     pub(crate) fn is_due(&self) -> bool {
         self.run_at.is_none() && self.delay.is_zero()
@@ -184,6 +194,14 @@ impl NewJob {
         }
         check_name("kind", &self.kind)?;
         check_name("queue", &self.queue)?;
+        if let Some(step) = &self.step {
+            check_name("step", step)?;
+            if self.key.is_some() {
+                return Err(Error::Invalid(format!(
+                    "step `{step}` has a key: its name in the pipeline identifies it"
+                )));
+            }
+        }
         if let Some(key) = &self.key {
             check_key(key)?;
         }

@@ -123,6 +123,10 @@ pub struct JobDetail {
     pub worker: Option<String>,
     /// The id of the recurring job that it is a run of.
     pub recurring: Option<i64>,
+    /// The id of the pipeline that it is a step of.
+    pub pipeline: Option<i64>,
+    /// The name of the step.
+    pub step: Option<String>,
     /// The payload, as it was enqueued.
     pub payload: String,
     /// The metadata, as it was enqueued.
@@ -175,6 +179,8 @@ pub(crate) async fn job(client: &impl Sql, id: i64) -> Result<JobDetail, Error> 
         cancel_requested_at: row.get("cancel_requested_at"),
         worker: row.get("worker"),
         recurring: row.get("recurring"),
+        pipeline: row.get("pipeline"),
+        step: row.get("step"),
         payload: row.get("payload"),
         metadata: row.get("metadata"),
         result: row.get("result"),

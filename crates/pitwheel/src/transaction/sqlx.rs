@@ -12,8 +12,11 @@ use crate::error::Error;
 use crate::job::claim::Settled;
 use crate::job::ending::{Completion, Settlement, Verdict};
 use crate::job::new_job::NewJob;
+use crate::job::new_pipeline::NewPipeline;
 use crate::job::new_recurring::NewRecurring;
 use crate::job::recurrence::NextRun;
+use crate::operate::pipeline;
+use crate::operate::pipeline_definition::definition;
 use crate::operate::recurring::{CREATE, Created, DISABLE, ENABLE, MISSING, next_run, plans};
 use crate::operate::recurring_columns::NewColumns;
 use crate::transaction::completed::Completed;
@@ -55,6 +58,7 @@ pub async fn complete_with(
         ::sqlx::query(LOCK_CLAIM).bind(claim.id).bind(claim.fence).bind(claim.holder).persistent(false);
     let locked = lock.fetch_optional(&mut *transaction).await?;
     let run: Option<i64> = locked.map(|row| row.try_get(0)).transpose()?.flatten();
+    let steps = std::mem::take(&mut columns.followers.steps);
     let query = ::sqlx::query(if run.is_some() { FINISH_RUNS } else { FINISH })
         .bind(columns.claims.ids)
         .bind(columns.claims.fences)
@@ -80,6 +84,8 @@ pub async fn complete_with(
             .bind(plans.reasons)
             .bind(plans.intervals_ms)
             .bind(plans.skipped);
+    } else {
+        query = query.bind(steps);
     }
     let rows = query.persistent(false).fetch_all(transaction).await?;
     let Some(row) = rows.first().filter(|row| row.try_get(3).unwrap_or(false)) else {
@@ -87,6 +93,13 @@ pub async fn complete_with(
     };
     let next = if run.is_some() { next_run(row.try_get(4)?, row.try_get(5)?) } else { None };
     Ok(Completed::written(next))
+}
+
+/// Creates a pipeline in the transaction (`&mut *tx`), like [`Pipelines::create`](crate::Pipelines::create). Returns its id. Its first
+/// jobs are visible to workers when the transaction has committed.
+pub async fn create_pipeline(transaction: &mut PgConnection, new: &NewPipeline) -> Result<i64, Error> {
+    let query = ::sqlx::query(pipeline::CREATE).bind(vec![definition(new)?]).persistent(false);
+    Ok(query.fetch_one(transaction).await?.try_get(0)?)
 }
 
 /// Creates a recurring job in the transaction (`&mut *tx`), like [`RecurringJobs::create`](crate::RecurringJobs::create). Its row

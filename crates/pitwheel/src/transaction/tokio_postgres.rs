@@ -13,8 +13,10 @@ use crate::error::Error;
 use crate::job::claim::Settled;
 use crate::job::ending::{Completion, Settlement, Verdict};
 use crate::job::new_job::NewJob;
+use crate::job::new_pipeline::NewPipeline;
 use crate::job::new_recurring::NewRecurring;
 use crate::job::recurrence::NextRun;
+use crate::operate::pipeline;
 use crate::operate::recurring::{self, Created};
 use crate::transaction::completed::Completed;
 use crate::worker::context::Context;
@@ -59,7 +61,7 @@ pub async fn complete_with(
         let params: Vec<_> = columns.params().into_iter().chain(plans.params()).collect();
         transaction.query_typed(FINISH_RUNS, &params).await?
     } else {
-        transaction.query_typed(FINISH, &columns.params()).await?
+        transaction.query_typed(FINISH, &columns.all_params()).await?
     };
     let Some(row) = rows.first().filter(|row| row.get(3)) else { return Ok(Completed::LOST) };
     Ok(Completed::written(if is_run { recurring::next_run(row.get(4), row.get(5)) } else { None }))
@@ -103,7 +105,7 @@ pub async fn complete_many(
             let params: Vec<_> = columns.params().into_iter().chain(plans.params()).collect();
             transaction.query_typed(FINISH_RUNS, &params).await?
         } else {
-            transaction.query_typed(FINISH, &columns.params()).await?
+            transaction.query_typed(FINISH, &columns.all_params()).await?
         };
         for row in rows.iter().filter(|row| row.get(3)) {
             let id: i64 = row.get(0);
@@ -115,6 +117,13 @@ pub async fn complete_many(
         }
     }
     Ok(results)
+}
+
+/// Creates a pipeline in the transaction, like [`Pipelines::create`](crate::Pipelines::create). Returns its id. Its first jobs are
+/// visible to workers when the transaction has committed.
+pub async fn create_pipeline(transaction: &Transaction<'_>, pipeline: &NewPipeline) -> Result<i64, Error> {
+    let created = pipeline::create(transaction.client(), std::slice::from_ref(pipeline)).await?;
+    pipeline::only(created).map(|created| created.id)
 }
 
 /// Creates a recurring job in the transaction, like [`RecurringJobs::create`](crate::RecurringJobs::create). Its row stays locked

@@ -1,5 +1,7 @@
 //! How a handler reaches the engine: through the database, or through a server.
 
+use std::collections::BTreeSet;
+
 use crate::client::Pitwheel;
 use crate::engine::enqueue::Enqueued;
 use crate::error::Error;
@@ -18,6 +20,15 @@ impl Backend {
     pub(crate) async fn hint_followers(&self, followers: impl Iterator<Item = &NewJob>) {
         match self {
             Backend::Database(pitwheel) => pitwheel.hint_followers(followers).await,
+            #[cfg(feature = "remote")]
+            Backend::Server(_) => {}
+        }
+    }
+
+    /// Wakes idle workers of these queues. A server does that itself.
+    pub(crate) async fn hint_due(&self, queues: &BTreeSet<String>) {
+        match self {
+            Backend::Database(pitwheel) => pitwheel.hint_due(queues).await,
             #[cfg(feature = "remote")]
             Backend::Server(_) => {}
         }

@@ -18,6 +18,7 @@ use crate::job::new_job::{History, NewJob};
 use crate::job::recurrence::Recurrence;
 #[cfg(any(feature = "sqlx", feature = "tokio-postgres"))]
 use crate::job::recurrence::RunEnd;
+use crate::job::step::{CurrentStep, ParentStep};
 use crate::job::trace::TraceContext;
 use crate::worker::backend::Backend;
 
@@ -102,6 +103,16 @@ impl Context {
         self.inner.job.recurrence.as_deref()
     }
 
+    /// The step of a pipeline that this job is.
+    pub fn step(&self) -> Option<&CurrentStep> {
+        self.inner.job.step.as_deref()
+    }
+
+    /// The steps that this one comes after, with their results; empty for a job that is no step.
+    pub fn parents(&self) -> &[ParentStep] {
+        self.step().map_or(&[], |step| &step.parents)
+    }
+
     /// Its metadata as a type of yours; `None` when there is none or it does not fit the type.
     pub fn metadata<T: DeserializeOwned>(&self) -> Option<T> {
         self.inner.job.metadata.as_deref().and_then(|json| serde_json::from_str(json).ok())
@@ -117,6 +128,12 @@ impl Context {
     /// payloads, metadata and keys.
     pub fn then(&self, job: impl Into<NewJob>) {
         self.followers().push(job.into());
+    }
+
+    /// Adds a step to the pipeline of this job, after it, if the pipeline has none of this name. Like [`Context::then`] it exists if and
+    /// only if the completion of this job is written. In a job that is no step it is the same as `then`.
+    pub fn then_step(&self, name: impl Into<String>, job: impl Into<NewJob>) {
+        self.followers().push(job.into().as_step(name));
     }
 
     /// Enqueues a further job now, like [`Pitwheel::enqueue`](crate::Pitwheel::enqueue). It exists whatever becomes of this

@@ -15,7 +15,6 @@ use crate::engine::cursor::Bounds;
 use crate::engine::hint::HintListener;
 use crate::engine::lease::Registration;
 use crate::engine::run_times::RunTimes;
-use crate::engine::settle::written_followers;
 use crate::engine::settle_columns::SettleResult;
 use crate::error::Error;
 use crate::job::claim::{Claim, Claimed};
@@ -154,9 +153,9 @@ impl Core {
         self.freed.notify_one();
     }
 
-    /// Wakes workers for the followers that are due now.
-    pub(super) async fn hint_followers(&self, batch: &[Settlement], results: &[SettleResult]) {
-        self.backend.hint_followers(written_followers(batch, results)).await;
+    /// How it reaches other workers.
+    pub(super) fn backend(&self) -> &Backend {
+        &self.backend
     }
 
     pub(super) fn take_emptied(&self) -> Vec<i64> {
@@ -387,7 +386,7 @@ async fn run_one(core: Arc<Core>, handler: Option<Arc<Handler>>, context: Contex
         number: context.attempt(),
         max: context.max_attempts(),
         history: context.history(),
-        ctid: Some(context.job().ctid),
+        ctid: context.job().fast_ctid(),
         worker: core.name(),
         cancelled: context.cancel_requested(),
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::retry::RetryDelay;
-use crate::engine::settle::settle;
+use crate::engine::settle::{settle, settle_with_due, written_followers};
 use crate::engine::settle_columns::SettleResult;
 use crate::error::Error;
 use crate::job::claim::Claim;
@@ -74,9 +74,9 @@ pub(super) async fn delete_emptied(core: &Core) -> Result<(), Error> {
 async fn write(core: &Core, batch: Vec<Settlement>) -> Vec<Settlement> {
     let emptied = core.take_emptied();
     let mut retry_delay = RetryDelay::default();
-    let results = loop {
-        match core.pool.run(async |client| settle(&*client, &batch, &emptied).await).await {
-            Ok(results) => break results,
+    let (results, due) = loop {
+        match core.pool.run(async |client| settle_with_due(&*client, &batch, &emptied).await).await {
+            Ok(settled) => break settled,
             Err(error) => {
                 tracing::warn!(%error, worker = core.name(), jobs = batch.len(), "cannot settle, will try again");
                 retry_delay.wait(&CancellationToken::new()).await;
@@ -84,7 +84,8 @@ async fn write(core: &Core, batch: Vec<Settlement>) -> Vec<Settlement> {
         }
     };
     core.settled(&batch, &results);
-    core.hint_followers(&batch, &results).await;
+    core.backend().hint_followers(written_followers(&batch, &results)).await;
+    core.backend().hint_due(&due).await;
     let later = batch.into_iter().zip(results).filter_map(|(settlement, result)| match result {
         SettleResult::Written | SettleResult::Already | SettleResult::Lost => None,
         SettleResult::Locked => Some(settlement),

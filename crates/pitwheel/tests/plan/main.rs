@@ -5,5 +5,6 @@ mod claim;
 mod explain;
 mod functions;
 mod lanes;
+mod pipelines;
 mod recurring;
 mod statements;

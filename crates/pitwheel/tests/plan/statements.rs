@@ -29,10 +29,10 @@ pub(crate) const STATEMENTS: [Statement; 28] = [
     statement!(
         "engine/finish.sql",
         "bigint[], bigint[], text[], text[], text[], bigint[], bigint[], bigint[], text[], text[], text[], bigint[], bigint[],
-            smallint[], int[], bigint[], text[], text[], bool[], bigint[], bigint[], text[], bool[]",
+            smallint[], int[], bigint[], text[], text[], bool[], bigint[], bigint[], text[], bool[], text[]",
         "ids(), fences(), of('done'::text), '{}', of('1'::text), holds(), ids(), fences(), of('next'::text), of('{}'::text),
             of('default'::text), of(0::bigint), '{}', of(0::smallint), of(1), '{}', '{}', ids()::text[], of(false),
-            of(1::bigint), of(1::bigint), '{}', '{}'"
+            of(1::bigint), of(1::bigint), '{}', '{}', '{}'"
     ),
     statement!(
         "engine/put_back.sql",

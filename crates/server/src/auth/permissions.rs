@@ -14,7 +14,10 @@ pub(crate) fn needed(method: &Method, path: &str) -> Option<Permission> {
             "JobService/CancelJob" => Permission::Operate,
             "RecurringService/CreateRecurring" => Permission::Enqueue,
             "RecurringService/GetRecurring" | "RecurringService/ListRunTimes" => Permission::ViewJob,
+            "PipelineService/CreatePipeline" => Permission::Enqueue,
+            "PipelineService/GetPipeline" => Permission::ViewJob,
             _ if call.starts_with("RecurringService/") => Permission::Operate,
+            _ if call.starts_with("PipelineService/") => Permission::Operate,
             _ if call.starts_with("WorkerService/") => Permission::Work,
             _ => return None,
         });
@@ -26,7 +29,8 @@ pub(crate) fn needed(method: &Method, path: &str) -> Option<Permission> {
     match resource.split('/').next()? {
         "jobs" if resource == "jobs" => Some(Permission::Enqueue),
         "recurring" if resource == "recurring" => Some(Permission::Enqueue),
-        "jobs" | "queues" | "recurring" | "workers" => Some(Permission::Operate),
+        "pipelines" if resource == "pipelines" => Some(Permission::Enqueue),
+        "jobs" | "pipelines" | "queues" | "recurring" | "workers" => Some(Permission::Operate),
         "kinds" | "tokens" => Some(Permission::Administer),
         _ => None,
     }
@@ -45,6 +49,8 @@ mod tests {
             (Method::POST, "/api/v1/jobs/cancel", Some(Permission::Operate)),
             (Method::POST, "/api/v1/recurring", Some(Permission::Enqueue)),
             (Method::PUT, "/api/v1/recurring/7/cadence", Some(Permission::Operate)),
+            (Method::POST, "/api/v1/pipelines", Some(Permission::Enqueue)),
+            (Method::POST, "/api/v1/pipelines/7/cancel", Some(Permission::Operate)),
             (Method::PUT, "/api/v1/kinds/work", Some(Permission::Administer)),
             (Method::POST, "/api/v1/tokens", Some(Permission::Administer)),
             (Method::GET, "/api/v1/jobs", None),

@@ -35,8 +35,8 @@ pub(crate) enum Stage {
 /// A job that was claimed for a worker of this node.
 pub(crate) struct ClaimedJob {
     pub(crate) worker: i64,
-    /// Where its row was when it was claimed.
-    pub(crate) ctid: Ctid,
+    /// Where its row was when it was claimed, if the fast path can settle it.
+    pub(crate) ctid: Option<Ctid>,
     hold: i64,
     queue: Arc<str>,
     kind: Arc<str>,
@@ -57,7 +57,7 @@ impl Outstanding {
     pub(crate) fn add(&mut self, job: &Claimed, now: Instant) {
         let claimed = ClaimedJob {
             worker: job.claim.holder,
-            ctid: job.ctid,
+            ctid: job.fast_ctid(),
             hold: job.hold,
             queue: job.queue.clone(),
             kind: job.kind.clone(),

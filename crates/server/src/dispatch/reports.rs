@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pitwheel::engine::limits::SETTLE_MAX;
-use pitwheel::engine::{Batcher, Ending, Linger, Pool, SettleResult, Settlement, settle, written_followers};
+use pitwheel::engine::{
+    Batcher, Ending, Linger, Pool, SettleResult, Settlement, settle_with_due, written_followers,
+};
 use pitwheel::{Claim, Error, History, Pitwheel};
 use tokio::sync::{Semaphore, oneshot};
 
@@ -140,7 +142,8 @@ impl Writer {
         sources: &[Source],
         emptied: &[i64],
     ) -> Result<Vec<SettleResult>, Error> {
-        let mut results = self.pool.run(async |client| settle(&*client, endings, emptied).await).await?;
+        let settled = self.pool.run(async |client| settle_with_due(&*client, endings, emptied).await).await?;
+        let (mut results, due) = settled;
         self.recognise(endings, sources, &mut results);
         {
             let mut streams = self.streams.lock();
@@ -159,6 +162,7 @@ impl Writer {
             streams.ended(ended);
         }
         self.pitwheel.hint_followers(written_followers(endings, &results)).await;
+        self.pitwheel.hint_due(&due).await;
         Ok(results)
     }
 

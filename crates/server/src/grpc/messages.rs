@@ -3,7 +3,9 @@
 use std::time::{Duration, SystemTime};
 
 use pitwheel::engine::Claimed;
-use pitwheel::{Claim, Error, JobDetail, Lane, NewJob, Recurrence, State, TraceContext};
+use pitwheel::{
+    Claim, CurrentStep, Error, JobDetail, Lane, NewJob, ParentStep, Recurrence, State, TraceContext,
+};
 use pitwheel_proto::v1;
 
 use crate::limits;
@@ -49,6 +51,22 @@ pub(crate) fn assignment(job: Claimed) -> v1::Assignment {
         worker_id: job.claim.holder,
         recurrence: job.recurrence.as_deref().map(recurrence),
         lane: job.lane,
+        step: job.step.map(|step| current_step(*step)),
+    }
+}
+
+/// The step of a pipeline that a job is.
+fn current_step(step: CurrentStep) -> v1::CurrentStep {
+    let parent = |parent: ParentStep| v1::ParentStep {
+        name: parent.name,
+        state: parent.state.as_str().to_owned(),
+        result: parent.result,
+        result_left_out: parent.result_left_out,
+    };
+    v1::CurrentStep {
+        pipeline_id: step.pipeline,
+        name: step.name,
+        parents: step.parents.into_iter().map(parent).collect(),
     }
 }
 
@@ -141,5 +159,7 @@ pub(crate) fn job(detail: JobDetail, redact: bool) -> v1::Job {
         result: shown(detail.result),
         redacted,
         lane: shown(summary.lane),
+        pipeline_id: detail.pipeline,
+        step: detail.step,
     }
 }

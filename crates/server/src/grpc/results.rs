@@ -81,7 +81,15 @@ pub(crate) fn reported(result: v1::Result) -> Result<(Claim, Source, Reported), 
 /// The jobs that follow a completion, refused before anything is written.
 fn followers(then: Vec<v1::NewJob>) -> Result<Vec<NewJob>, Error> {
     limits::followers(then.len())?;
-    let followers = then.into_iter().map(new_job).collect::<Result<Vec<NewJob>, Error>>()?;
+    let follower = |mut message: v1::NewJob| {
+        let step = message.step.take();
+        let job = new_job(message)?;
+        Ok(match step {
+            Some(name) => job.as_step(name),
+            None => job,
+        })
+    };
+    let followers = then.into_iter().map(follower).collect::<Result<Vec<NewJob>, Error>>()?;
     check_followers(&followers)?;
     Ok(followers)
 }

@@ -86,7 +86,7 @@ impl Workers {
     /// The claim with its holder, where its row was, and its recurring job, if it was sent from here.
     fn sent(&self, claim: Claim) -> (Claim, Option<Ctid>, Option<Box<Recurrence>>) {
         match self.node.streams.lock().sent(claim) {
-            Some(job) => (Claim { holder: job.worker, ..claim }, Some(job.ctid), job.recurrence.clone()),
+            Some(job) => (Claim { holder: job.worker, ..claim }, job.ctid, job.recurrence.clone()),
             None => (claim, None, None),
         }
     }

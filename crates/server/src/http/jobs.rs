@@ -163,7 +163,7 @@ pub(crate) struct JobToEnqueue {
 }
 
 impl JobToEnqueue {
-    fn into_job(self) -> Result<NewJob, Problem> {
+    pub(crate) fn into_job(self) -> Result<NewJob, Problem> {
         if self.run_at.is_some() && self.delay_ms.is_some() {
             return Err(Problem::invalid("a job has `run_at` or `delay_ms`, not both"));
         }

@@ -21,7 +21,8 @@ use crate::error::Error;
 use crate::http::openapi::document;
 use crate::http::recover::StaleAfter;
 use crate::http::{
-    audit, events, jobs, kinds, lanes, own_routes, probes, queues, recover, recurring, tokens, workers,
+    audit, events, jobs, kinds, lanes, own_routes, pipelines, probes, queues, recover, recurring, tokens,
+    workers,
 };
 use crate::limits;
 use crate::observe::metrics::Metrics;
@@ -114,6 +115,10 @@ fn api_routes() -> OpenApiRouter<Api> {
         .routes(routes!(recurring::change_cadence))
         .routes(routes!(recurring::next_times))
         .routes(routes!(recurring::list_runs))
+        .routes(routes!(pipelines::list_pipelines, pipelines::create_pipeline))
+        .routes(routes!(pipelines::show_pipeline))
+        .routes(routes!(pipelines::cancel_pipeline))
+        .routes(routes!(pipelines::retry_pipeline))
         .routes(routes!(kinds::list_kinds))
         .routes(routes!(kinds::change_kind))
         .routes(routes!(workers::list_workers))

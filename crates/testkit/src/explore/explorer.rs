@@ -24,6 +24,8 @@ const CLEAN: &str = "
     delete from pitwheel.recurring;
     delete from pitwheel.lane;
     delete from pitwheel.lane_check;
+    delete from pitwheel.pipeline;
+    delete from pitwheel.step;
     update pitwheel.sweep_tick set ticked_at = clock_timestamp() - interval '1 second';
     select setval('pitwheel.job_id_seq', 100);";
 

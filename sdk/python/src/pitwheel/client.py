@@ -1,4 +1,4 @@
-"""The client: enqueues, reads and cancels jobs, and changes recurring jobs, through a server."""
+"""The client: enqueues, reads and cancels jobs, and changes recurring jobs and pipelines, through a server."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -11,9 +11,10 @@ import grpc
 import grpc.aio
 
 from ._proto import pitwheel_pb2 as pb
-from ._proto.pitwheel_pb2_grpc import JobServiceStub, RecurringServiceStub
+from ._proto.pitwheel_pb2_grpc import JobServiceStub, PipelineServiceStub, RecurringServiceStub
 from .channel import BATCH_BYTES_MAX, Tls, open_channel, token_metadata
 from .new_job import Lane, NewJob, to_proto
+from .pipelines import Pipelines
 from .recurring import RecurringJobs
 from .span import Span, from_timestamp
 
@@ -97,6 +98,8 @@ class Client:
         self._recurring: Any = None
         #: The recurring jobs.
         self.recurring = RecurringJobs(self._call_recurring)
+        #: The pipelines.
+        self.pipelines = Pipelines(self._call_pipelines)
 
     async def __aenter__(self) -> "Client":
         return self
@@ -184,12 +187,17 @@ class Client:
         self._open()
         return await getattr(self._recurring, method)(request, timeout=CALL_SECONDS_MAX, metadata=self._metadata)
 
+    async def _call_pipelines(self, method: str, request: Any) -> Any:
+        self._open()
+        return await getattr(self._pipelines, method)(request, timeout=CALL_SECONDS_MAX, metadata=self._metadata)
+
     def _open(self) -> None:
         # Not opened in __init__, because a channel belongs to the event loop that is running when it is created.
         if self._channel is None:
             self._channel = open_channel(self._address, self._tls)
             self._jobs = JobServiceStub(self._channel)
             self._recurring = RecurringServiceStub(self._channel)
+            self._pipelines = PipelineServiceStub(self._channel)
 
 
 def _batches(jobs: list[pb.NewJob]) -> Iterator[list[pb.NewJob]]:

@@ -6,10 +6,11 @@ import math
 from typing import Any
 
 from ._proto import pitwheel_pb2 as pb
-from .followers import add_followers
+from .followers import add_followers, add_step
 from .json_text import plain_text
 from .new_job import Lane, NewJob
 from .recurrence import Recurrence, recurrence_from_proto
+from .step import CurrentStep, step_from_proto
 
 # A note is one line of text. The server cuts at the same length.
 NOTE_CHARS_MAX = 500
@@ -36,6 +37,7 @@ class Context:
         "max_attempts",
         "queue",
         "recurrence",
+        "step",
         "traceparent",
         "tracestate",
     )
@@ -56,6 +58,10 @@ class Context:
         #: The recurring job that this job is a run of. `None`: it is none.
         self.recurrence: Recurrence | None = (
             recurrence_from_proto(assignment.recurrence) if assignment.HasField("recurrence") else None
+        )
+        #: The step of a pipeline that this job is. `None`: it is none.
+        self.step: CurrentStep | None = (
+            step_from_proto(assignment.step) if assignment.HasField("step") else None
         )
         #: The W3C trace context that the job was enqueued with. `None`: it had none.
         self.traceparent: str | None = assignment.traceparent if assignment.HasField("traceparent") else None
@@ -96,10 +102,22 @@ class Context:
         added. At most 100 followers. Raises `TypeError` or `ValueError` for an invalid job or too many; then none of `jobs`
         is added. Call it from the handler, or from a thread that the handler waits for, and before `pitwheel.complete`.
         """
-        self._check_running("then")
-        if self._is_completed_by_handler:
-            raise RuntimeError(f"`pitwheel.complete` was called for job `{self.id}`: call `then` before it")
+        self._check_then("then")
         add_followers(self._followers, jobs)
+
+    def then_step(self, name: str, job: NewJob) -> None:
+        """Adds a step to the pipeline of this job, after it, if the pipeline has none of this name.
+
+        Like `then`, it exists if and only if the completion of this job is written. In a job that is no step it is the same as
+        `then`. A step has no key.
+        """
+        self._check_then("then_step")
+        add_step(self._followers, name, job)
+
+    def _check_then(self, function: str) -> None:
+        self._check_running(function)
+        if self._is_completed_by_handler:
+            raise RuntimeError(f"`pitwheel.complete` was called for job `{self.id}`: call `{function}` before it")
 
     def _end(self) -> list[pb.NewJob]:
         """Returns the followers. `then` raises from now on, because further followers would not be sent."""

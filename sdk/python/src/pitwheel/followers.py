@@ -20,6 +20,16 @@ def add_followers(followers: list[pb.NewJob], jobs: Iterable[NewJob]) -> None:
     followers.extend(added)
 
 
+def add_step(followers: list[pb.NewJob], name: str, job: NewJob) -> None:
+    """Adds `job` to `followers` as a step of the pipeline. Raises and adds nothing if it is invalid, or there would be too many."""
+    step = to_proto(job)
+    if step.HasField("key"):
+        raise ValueError(f"step `{name}` has a key: its name in the pipeline identifies it")
+    step.step = name
+    _check_count(len(followers) + 1)
+    followers.append(step)
+
+
 def check_followers(followers: Sequence[pb.NewJob]) -> None:
     """Raises `ValueError` for followers that the server would refuse because of their number or size."""
     _check_count(len(followers))
@@ -32,7 +42,7 @@ def check_followers(followers: Sequence[pb.NewJob]) -> None:
 
 
 def followers_to_json(followers: Iterable[pb.NewJob]) -> str:
-    """A JSON array of the followers. Their fields are the parameters of the SQL function `pitwheel.enqueue`, and `delay`.
+    """A JSON array of the followers. Their fields are the parameters of the SQL function `pitwheel.enqueue`, `delay` and `step`.
 
     Raises `ValueError` for a delay that the server would refuse: in SQL, a negative one would mean now.
     """
@@ -62,6 +72,8 @@ def _to_json(job: pb.NewJob) -> str:
     if job.HasField("lane"):
         fields["lane"] = job.lane
         fields["lane_pass"] = to_json(job.lane_pass)
+    if job.HasField("step"):
+        fields["step"] = to_json(job.step)
     return "{" + ",".join(f'"{name}":{value}' for name, value in fields.items()) + "}"
 
 

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from ._proto import pitwheel_pb2 as pb
-from .followers import add_followers
+from .followers import add_followers, add_step
 from .new_job import NewJob
 from .span import Span, check_span, with_zone
 
@@ -38,6 +38,11 @@ class Complete:
     def then(self, *jobs: NewJob) -> "Complete":
         """Adds followers, like `Context.then`, and returns this object. Those of the context come first."""
         add_followers(self._followers, jobs)
+        return self
+
+    def then_step(self, name: str, job: NewJob) -> "Complete":
+        """Adds a step to the pipeline, like `Context.then_step`, and returns this object."""
+        add_step(self._followers, name, job)
         return self
 
 

@@ -90,6 +90,7 @@ pub(crate) fn page(job: &JobDetail, now: SystemTime) -> String {
         ("progress", progress.as_deref().map(visible)),
         ("worker", job.worker.as_deref().map(visible)),
         ("run of", job.recurring.map(|id| format!("recurring job {id}"))),
+        ("step", job.step.as_ref().zip(job.pipeline).map(|(step, id)| format!("{step} of pipeline {id}"))),
         ("enqueued", Some(time(summary.enqueued_at))),
         ("due", Some(time(summary.run_at))),
         ("began", summary.claimed_at.map(time)),

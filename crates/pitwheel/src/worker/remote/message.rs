@@ -10,6 +10,7 @@ use crate::job::ending::{Cause, Completion, Outcome, Verdict};
 use crate::job::limits::ERROR_CHARS_MAX;
 use crate::job::new_job::{History, NewJob};
 use crate::job::recurrence::{Clock, Recurrence};
+use crate::job::step::{CurrentStep, ParentStep};
 use crate::postgres::Ctid;
 
 pub(super) fn new_job(job: &NewJob) -> v1::NewJob {
@@ -26,6 +27,7 @@ pub(super) fn new_job(job: &NewJob) -> v1::NewJob {
         metadata: job.metadata.clone().and_then(Result::ok),
         lane: job.lane.as_ref().map(|lane| lane.as_json().to_owned()),
         lane_pass: job.lane_pass,
+        step: job.step.clone(),
     }
 }
 
@@ -132,7 +134,18 @@ pub(super) fn claimed(worker: i64, job: v1::Assignment) -> Claimed {
         metadata: job.metadata,
         recurrence: job.recurrence.and_then(recurrence),
         lane: job.lane,
+        step: job.step.and_then(step),
     }
+}
+
+/// The step of a pipeline that a job is.
+fn step(message: v1::CurrentStep) -> Option<Box<CurrentStep>> {
+    let parents = message.parents.into_iter().map(|parent| {
+        let v1::ParentStep { name, state, result, result_left_out } = parent;
+        Some(ParentStep { name, state: state.parse().ok()?, result, result_left_out })
+    });
+    let parents = parents.collect::<Option<Vec<ParentStep>>>()?;
+    Some(Box::new(CurrentStep { pipeline: message.pipeline_id, name: message.name, parents }))
 }
 
 /// The recurring job of a run. The server plans the next run; a handler that completes in its own transaction plans it here.

@@ -28,6 +28,7 @@ fn job(id: i64) -> Claimed {
         payload: "{}".to_owned(),
         metadata: None,
         recurrence: None,
+        step: None,
     }
 }
 

@@ -103,7 +103,7 @@ class Assignments(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("job_id", "fence", "kind", "queue", "payload", "attempt", "max_attempts", "timeout", "key", "metadata", "traceparent", "tracestate", "worker_id", "recurrence", "lane")
+    __slots__ = ("job_id", "fence", "kind", "queue", "payload", "attempt", "max_attempts", "timeout", "key", "metadata", "traceparent", "tracestate", "worker_id", "recurrence", "lane", "step")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -119,6 +119,7 @@ class Assignment(_message.Message):
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     RECURRENCE_FIELD_NUMBER: _ClassVar[int]
     LANE_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
     job_id: int
     fence: int
     kind: str
@@ -134,7 +135,30 @@ class Assignment(_message.Message):
     worker_id: int
     recurrence: Recurrence
     lane: str
-    def __init__(self, job_id: _Optional[int] = ..., fence: _Optional[int] = ..., kind: _Optional[str] = ..., queue: _Optional[str] = ..., payload: _Optional[str] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., key: _Optional[str] = ..., metadata: _Optional[str] = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ..., worker_id: _Optional[int] = ..., recurrence: _Optional[_Union[Recurrence, _Mapping]] = ..., lane: _Optional[str] = ...) -> None: ...
+    step: CurrentStep
+    def __init__(self, job_id: _Optional[int] = ..., fence: _Optional[int] = ..., kind: _Optional[str] = ..., queue: _Optional[str] = ..., payload: _Optional[str] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., key: _Optional[str] = ..., metadata: _Optional[str] = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ..., worker_id: _Optional[int] = ..., recurrence: _Optional[_Union[Recurrence, _Mapping]] = ..., lane: _Optional[str] = ..., step: _Optional[_Union[CurrentStep, _Mapping]] = ...) -> None: ...
+
+class CurrentStep(_message.Message):
+    __slots__ = ("pipeline_id", "name", "parents")
+    PIPELINE_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PARENTS_FIELD_NUMBER: _ClassVar[int]
+    pipeline_id: int
+    name: str
+    parents: _containers.RepeatedCompositeFieldContainer[ParentStep]
+    def __init__(self, pipeline_id: _Optional[int] = ..., name: _Optional[str] = ..., parents: _Optional[_Iterable[_Union[ParentStep, _Mapping]]] = ...) -> None: ...
+
+class ParentStep(_message.Message):
+    __slots__ = ("name", "state", "result", "result_left_out")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    RESULT_LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    state: str
+    result: str
+    result_left_out: bool
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., result: _Optional[str] = ..., result_left_out: bool = ...) -> None: ...
 
 class Recurrence(_message.Message):
     __slots__ = ("recurring_id", "key", "planned_at", "consecutive_failures", "interval", "cadence", "misfire", "version", "claimed_at")
@@ -283,7 +307,7 @@ class EnqueueRequest(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[NewJob, _Mapping]]] = ...) -> None: ...
 
 class NewJob(_message.Message):
-    __slots__ = ("kind", "payload", "queue", "run_at", "priority", "max_attempts", "timeout", "key", "metadata", "delay", "lane", "lane_pass")
+    __slots__ = ("kind", "payload", "queue", "run_at", "priority", "max_attempts", "timeout", "key", "metadata", "delay", "lane", "lane_pass", "step")
     KIND_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
@@ -296,6 +320,7 @@ class NewJob(_message.Message):
     DELAY_FIELD_NUMBER: _ClassVar[int]
     LANE_FIELD_NUMBER: _ClassVar[int]
     LANE_PASS_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
     kind: str
     payload: str
     queue: str
@@ -308,7 +333,8 @@ class NewJob(_message.Message):
     delay: _duration_pb2.Duration
     lane: str
     lane_pass: bool
-    def __init__(self, kind: _Optional[str] = ..., payload: _Optional[str] = ..., queue: _Optional[str] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., priority: _Optional[int] = ..., max_attempts: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., key: _Optional[str] = ..., metadata: _Optional[str] = ..., delay: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., lane: _Optional[str] = ..., lane_pass: bool = ...) -> None: ...
+    step: str
+    def __init__(self, kind: _Optional[str] = ..., payload: _Optional[str] = ..., queue: _Optional[str] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., priority: _Optional[int] = ..., max_attempts: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., key: _Optional[str] = ..., metadata: _Optional[str] = ..., delay: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., lane: _Optional[str] = ..., lane_pass: bool = ..., step: _Optional[str] = ...) -> None: ...
 
 class EnqueueResponse(_message.Message):
     __slots__ = ("jobs",)
@@ -337,7 +363,7 @@ class GetJobResponse(_message.Message):
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "state", "kind", "queue", "priority", "attempt", "max_attempts", "run_at", "enqueued_at", "claimed_at", "finished_at", "key", "payload", "metadata", "progress", "note", "errors", "result", "redacted", "lane")
+    __slots__ = ("id", "state", "kind", "queue", "priority", "attempt", "max_attempts", "run_at", "enqueued_at", "claimed_at", "finished_at", "key", "payload", "metadata", "progress", "note", "errors", "result", "redacted", "lane", "pipeline_id", "step")
     ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -358,6 +384,8 @@ class Job(_message.Message):
     RESULT_FIELD_NUMBER: _ClassVar[int]
     REDACTED_FIELD_NUMBER: _ClassVar[int]
     LANE_FIELD_NUMBER: _ClassVar[int]
+    PIPELINE_ID_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
     id: int
     state: JobState
     kind: str
@@ -378,7 +406,9 @@ class Job(_message.Message):
     result: str
     redacted: bool
     lane: str
-    def __init__(self, id: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., kind: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., enqueued_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., claimed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., key: _Optional[str] = ..., payload: _Optional[str] = ..., metadata: _Optional[str] = ..., progress: _Optional[float] = ..., note: _Optional[str] = ..., errors: _Optional[str] = ..., result: _Optional[str] = ..., redacted: bool = ..., lane: _Optional[str] = ...) -> None: ...
+    pipeline_id: int
+    step: str
+    def __init__(self, id: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., kind: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., enqueued_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., claimed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., key: _Optional[str] = ..., payload: _Optional[str] = ..., metadata: _Optional[str] = ..., progress: _Optional[float] = ..., note: _Optional[str] = ..., errors: _Optional[str] = ..., result: _Optional[str] = ..., redacted: bool = ..., lane: _Optional[str] = ..., pipeline_id: _Optional[int] = ..., step: _Optional[str] = ...) -> None: ...
 
 class CancelJobRequest(_message.Message):
     __slots__ = ("job_id",)
@@ -565,3 +595,105 @@ class Recurring(_message.Message):
     updated_at: _timestamp_pb2.Timestamp
     redacted: bool
     def __init__(self, id: _Optional[int] = ..., kind: _Optional[str] = ..., key: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., cadence: _Optional[str] = ..., misfire: _Optional[str] = ..., enabled: bool = ..., running: bool = ..., next_run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., reason: _Optional[str] = ..., interval: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., runs: _Optional[int] = ..., skipped: _Optional[int] = ..., last_run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_error: _Optional[str] = ..., consecutive_failures: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_attempts: _Optional[int] = ..., payload: _Optional[str] = ..., metadata: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., redacted: bool = ...) -> None: ...
+
+class CreatePipelineRequest(_message.Message):
+    __slots__ = ("name", "on_failure", "steps")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ON_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    on_failure: str
+    steps: _containers.RepeatedCompositeFieldContainer[NewStep]
+    def __init__(self, name: _Optional[str] = ..., on_failure: _Optional[str] = ..., steps: _Optional[_Iterable[_Union[NewStep, _Mapping]]] = ...) -> None: ...
+
+class NewStep(_message.Message):
+    __slots__ = ("name", "job", "after")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    job: NewJob
+    after: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., job: _Optional[_Union[NewJob, _Mapping]] = ..., after: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class CreatePipelineResponse(_message.Message):
+    __slots__ = ("pipeline_id",)
+    PIPELINE_ID_FIELD_NUMBER: _ClassVar[int]
+    pipeline_id: int
+    def __init__(self, pipeline_id: _Optional[int] = ...) -> None: ...
+
+class GetPipelineRequest(_message.Message):
+    __slots__ = ("pipeline_id",)
+    PIPELINE_ID_FIELD_NUMBER: _ClassVar[int]
+    pipeline_id: int
+    def __init__(self, pipeline_id: _Optional[int] = ...) -> None: ...
+
+class GetPipelineResponse(_message.Message):
+    __slots__ = ("pipeline",)
+    PIPELINE_FIELD_NUMBER: _ClassVar[int]
+    pipeline: Pipeline
+    def __init__(self, pipeline: _Optional[_Union[Pipeline, _Mapping]] = ...) -> None: ...
+
+class CancelPipelineRequest(_message.Message):
+    __slots__ = ("pipeline_id",)
+    PIPELINE_ID_FIELD_NUMBER: _ClassVar[int]
+    pipeline_id: int
+    def __init__(self, pipeline_id: _Optional[int] = ...) -> None: ...
+
+class CancelPipelineResponse(_message.Message):
+    __slots__ = ("changed",)
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    changed: bool
+    def __init__(self, changed: bool = ...) -> None: ...
+
+class RetryPipelineRequest(_message.Message):
+    __slots__ = ("pipeline_id",)
+    PIPELINE_ID_FIELD_NUMBER: _ClassVar[int]
+    pipeline_id: int
+    def __init__(self, pipeline_id: _Optional[int] = ...) -> None: ...
+
+class RetryPipelineResponse(_message.Message):
+    __slots__ = ("changed",)
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    changed: bool
+    def __init__(self, changed: bool = ...) -> None: ...
+
+class Pipeline(_message.Message):
+    __slots__ = ("id", "name", "state", "on_failure", "created_at", "cancelled_at", "finished_at", "steps")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    ON_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_AT_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_AT_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    name: str
+    state: str
+    on_failure: str
+    created_at: _timestamp_pb2.Timestamp
+    cancelled_at: _timestamp_pb2.Timestamp
+    finished_at: _timestamp_pb2.Timestamp
+    steps: _containers.RepeatedCompositeFieldContainer[Step]
+    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., state: _Optional[str] = ..., on_failure: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., cancelled_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ...) -> None: ...
+
+class Step(_message.Message):
+    __slots__ = ("name", "state", "after", "kind", "queue", "job_id", "ended_at", "result")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    ENDED_AT_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    state: str
+    after: _containers.RepeatedScalarFieldContainer[str]
+    kind: str
+    queue: str
+    job_id: int
+    ended_at: _timestamp_pb2.Timestamp
+    result: str
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., after: _Optional[_Iterable[str]] = ..., kind: _Optional[str] = ..., queue: _Optional[str] = ..., job_id: _Optional[int] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., result: _Optional[str] = ...) -> None: ...

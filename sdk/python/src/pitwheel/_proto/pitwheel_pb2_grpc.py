@@ -761,3 +761,218 @@ class RecurringService(object):
             timeout,
             metadata,
             _registered_method=True)
+
+
+class PipelineServiceStub(object):
+    """For programs that create pipelines, and follow or change them. A pipeline is a set of jobs, its steps, each of which runs after
+    those that it depends on.
+    NOT_FOUND: there is no such pipeline, or it was pruned.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.CreatePipeline = channel.unary_unary(
+                '/pitwheel.v1.PipelineService/CreatePipeline',
+                request_serializer=pitwheel_dot_v1_dot_pitwheel__pb2.CreatePipelineRequest.SerializeToString,
+                response_deserializer=pitwheel_dot_v1_dot_pitwheel__pb2.CreatePipelineResponse.FromString,
+                _registered_method=True)
+        self.GetPipeline = channel.unary_unary(
+                '/pitwheel.v1.PipelineService/GetPipeline',
+                request_serializer=pitwheel_dot_v1_dot_pitwheel__pb2.GetPipelineRequest.SerializeToString,
+                response_deserializer=pitwheel_dot_v1_dot_pitwheel__pb2.GetPipelineResponse.FromString,
+                _registered_method=True)
+        self.CancelPipeline = channel.unary_unary(
+                '/pitwheel.v1.PipelineService/CancelPipeline',
+                request_serializer=pitwheel_dot_v1_dot_pitwheel__pb2.CancelPipelineRequest.SerializeToString,
+                response_deserializer=pitwheel_dot_v1_dot_pitwheel__pb2.CancelPipelineResponse.FromString,
+                _registered_method=True)
+        self.RetryPipeline = channel.unary_unary(
+                '/pitwheel.v1.PipelineService/RetryPipeline',
+                request_serializer=pitwheel_dot_v1_dot_pitwheel__pb2.RetryPipelineRequest.SerializeToString,
+                response_deserializer=pitwheel_dot_v1_dot_pitwheel__pb2.RetryPipelineResponse.FromString,
+                _registered_method=True)
+
+
+class PipelineServiceServicer(object):
+    """For programs that create pipelines, and follow or change them. A pipeline is a set of jobs, its steps, each of which runs after
+    those that it depends on.
+    NOT_FOUND: there is no such pipeline, or it was pruned.
+    """
+
+    def CreatePipeline(self, request, context):
+        """Creates a pipeline, and enqueues the jobs of its first steps. When the call returns, it is committed. After an error other than
+        INVALID_ARGUMENT it may or may not exist.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetPipeline(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelPipeline(self, request, context):
+        """Cancels a pipeline: steps that wait will not run, waiting jobs are cancelled, and the workers of running jobs are asked to stop
+        them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RetryPipeline(self, request, context):
+        """Runs the steps again that are dead, cancelled or skipped, each after those that it depends on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_PipelineServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'CreatePipeline': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreatePipeline,
+                    request_deserializer=pitwheel_dot_v1_dot_pitwheel__pb2.CreatePipelineRequest.FromString,
+                    response_serializer=pitwheel_dot_v1_dot_pitwheel__pb2.CreatePipelineResponse.SerializeToString,
+            ),
+            'GetPipeline': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPipeline,
+                    request_deserializer=pitwheel_dot_v1_dot_pitwheel__pb2.GetPipelineRequest.FromString,
+                    response_serializer=pitwheel_dot_v1_dot_pitwheel__pb2.GetPipelineResponse.SerializeToString,
+            ),
+            'CancelPipeline': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelPipeline,
+                    request_deserializer=pitwheel_dot_v1_dot_pitwheel__pb2.CancelPipelineRequest.FromString,
+                    response_serializer=pitwheel_dot_v1_dot_pitwheel__pb2.CancelPipelineResponse.SerializeToString,
+            ),
+            'RetryPipeline': grpc.unary_unary_rpc_method_handler(
+                    servicer.RetryPipeline,
+                    request_deserializer=pitwheel_dot_v1_dot_pitwheel__pb2.RetryPipelineRequest.FromString,
+                    response_serializer=pitwheel_dot_v1_dot_pitwheel__pb2.RetryPipelineResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'pitwheel.v1.PipelineService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('pitwheel.v1.PipelineService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class PipelineService(object):
+    """For programs that create pipelines, and follow or change them. A pipeline is a set of jobs, its steps, each of which runs after
+    those that it depends on.
+    NOT_FOUND: there is no such pipeline, or it was pruned.
+    """
+
+    @staticmethod
+    def CreatePipeline(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pitwheel.v1.PipelineService/CreatePipeline',
+            pitwheel_dot_v1_dot_pitwheel__pb2.CreatePipelineRequest.SerializeToString,
+            pitwheel_dot_v1_dot_pitwheel__pb2.CreatePipelineResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPipeline(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pitwheel.v1.PipelineService/GetPipeline',
+            pitwheel_dot_v1_dot_pitwheel__pb2.GetPipelineRequest.SerializeToString,
+            pitwheel_dot_v1_dot_pitwheel__pb2.GetPipelineResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelPipeline(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pitwheel.v1.PipelineService/CancelPipeline',
+            pitwheel_dot_v1_dot_pitwheel__pb2.CancelPipelineRequest.SerializeToString,
+            pitwheel_dot_v1_dot_pitwheel__pb2.CancelPipelineResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RetryPipeline(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pitwheel.v1.PipelineService/RetryPipeline',
+            pitwheel_dot_v1_dot_pitwheel__pb2.RetryPipelineRequest.SerializeToString,
+            pitwheel_dot_v1_dot_pitwheel__pb2.RetryPipelineResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
