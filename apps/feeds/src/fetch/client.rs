@@ -11,6 +11,7 @@ use hyper::header::{
     IF_NONE_MATCH, LOCATION, USER_AGENT,
 };
 use hyper::{Method, Request, Response, StatusCode};
+use pitwheel_app::TlsError;
 use url::Url;
 
 use crate::fetch::body;
@@ -19,7 +20,6 @@ use crate::fetch::error::FetchError;
 use crate::fetch::headers::{self, Link, Validators};
 use crate::fetch::hosts::Hosts;
 use crate::fetch::limits::{HOST_GAP, REDIRECTS_MAX, TOTAL_MAX};
-use crate::tls;
 
 const FEEDS: &str = "application/atom+xml, application/rss+xml, application/feed+json, application/xml;q=0.9, \
                      text/xml;q=0.8, application/json;q=0.8, text/html;q=0.5, */*;q=0.1";
@@ -90,9 +90,12 @@ impl Client {
     ///
     /// # Errors
     /// If the certificates of the system cannot be read.
-    pub fn new(options: Options) -> Result<Client, tls::TlsError> {
+    pub fn new(options: Options) -> Result<Client, TlsError> {
         Ok(Client {
-            connector: Connector { tls: tls::client_config()?, allow_private: options.allow_private },
+            connector: Connector {
+                tls: pitwheel_app::client_config()?,
+                allow_private: options.allow_private,
+            },
             user_agent: options.user_agent,
             hosts: Hosts::new(options.host_gap),
         })
