@@ -2,7 +2,7 @@
 
 mod audit;
 mod events;
-mod extract;
+pub(crate) mod extract;
 mod jobs;
 mod kinds;
 mod openapi;

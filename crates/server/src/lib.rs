@@ -24,6 +24,7 @@ pub mod views;
 
 pub use crate::auth::caller::Caller;
 pub use crate::error::Error;
+pub use crate::http::extract::{Body, Path, Query};
 pub use crate::http::responses::ErrorResponses;
 pub use crate::listen::tls::Tls;
 pub use crate::options::Options;

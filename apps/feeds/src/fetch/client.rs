@@ -14,6 +14,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use pitwheel_app::TlsError;
 use url::Url;
 
+use crate::fetch::address::is_public;
 use crate::fetch::body;
 use crate::fetch::connect::Connector;
 use crate::fetch::error::FetchError;
@@ -94,7 +95,7 @@ impl Client {
         Ok(Client {
             connector: Connector {
                 tls: pitwheel_app::client_config()?,
-                allow_private: options.allow_private,
+                allowed: if options.allow_private { |_| true } else { is_public },
             },
             user_agent: options.user_agent,
             hosts: Hosts::new(options.host_gap),
@@ -230,5 +231,38 @@ fn target(url: &Url, headers: &HeaderMap) -> Result<Url, FetchError> {
     match url.join(&to) {
         Ok(target) if !to.is_empty() && matches!(target.scheme(), "http" | "https") => Ok(target),
         _ => Err(FetchError::Redirect(to)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// The first hop has an allowed address and the second has not, as with a public site that redirects into a private network.
+    #[tokio::test]
+    async fn a_redirect_to_a_refused_address_is_not_followed() {
+        let refused = TcpListener::bind("127.0.0.2:0").await.expect("a port");
+        let to = format!("http://{}/", refused.local_addr().expect("bound"));
+        let site = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://{}/", site.local_addr().expect("bound")).parse().expect("a URL");
+        tokio::spawn(async move {
+            let (mut stream, _) = site.accept().await.expect("a connection");
+            let _ = stream.read(&mut [0; 4096]).await.expect("a request");
+            let reply = format!("HTTP/1.1 302 Found\r\nlocation: {to}\r\ncontent-length: 0\r\n\r\n");
+            stream.write_all(reply.as_bytes()).await.expect("a reply");
+        });
+
+        let mut client = Client::new(Options::default()).expect("certificates");
+        client.connector.allowed = |address| address == Ipv4Addr::LOCALHOST;
+        let error = client.get(&url, &Validators::default()).await.expect_err("refused");
+        let second = IpAddr::from([127, 0, 0, 2]);
+        assert!(matches!(error, FetchError::Address { address, .. } if address == second), "{error}");
+        let connection = tokio::time::timeout(Duration::from_millis(50), refused.accept()).await;
+        assert!(connection.is_err(), "a connection was made");
     }
 }

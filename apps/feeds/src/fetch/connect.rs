@@ -1,7 +1,7 @@
 //! One request on one connection. The address is checked here, where the connection is made: a name that was checked earlier
 //! may resolve to another address now.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,15 +17,14 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use url::Url;
 
-use crate::fetch::address::is_public;
 use crate::fetch::error::FetchError;
 use crate::fetch::limits::CONNECT_MAX;
 
 /// How connections are made.
 pub(crate) struct Connector {
     pub(crate) tls: Arc<rustls::ClientConfig>,
-    /// Addresses that are not public may be connected to.
-    pub(crate) allow_private: bool,
+    /// Whether this address may be connected to.
+    pub(crate) allowed: fn(IpAddr) -> bool,
 }
 
 impl Connector {
@@ -57,7 +56,7 @@ impl Connector {
         let host = url.host_str().unwrap_or_default();
         let (mut refused, mut last) = (None, None);
         for address in resolve(url).await? {
-            if !self.allow_private && !is_public(address.ip()) {
+            if !(self.allowed)(address.ip()) {
                 refused = Some(address.ip());
                 continue;
             }

@@ -1,10 +1,10 @@
 //! Sources over HTTP.
 
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use pitwheel::Role;
-use pitwheel_server::{Caller, ErrorResponses, Problem};
+use pitwheel_server::{Body, Caller, ErrorResponses, Path, Problem, Query};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -72,7 +72,7 @@ pub(crate) struct AddSource {
 pub(crate) async fn add_feed_source(
     State(api): State<Api>,
     caller: Caller,
-    Json(new): Json<AddSource>,
+    Body(new): Body<AddSource>,
 ) -> Result<(StatusCode, Json<SourceView>), Problem> {
     caller.require(Role::Operator)?;
     let new = NewSource {

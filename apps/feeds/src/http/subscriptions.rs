@@ -1,10 +1,10 @@
 //! Subscriptions over HTTP.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use pitwheel::Role;
-use pitwheel_server::{Caller, ErrorResponses, Problem};
+use pitwheel_server::{Body, Caller, ErrorResponses, Path, Problem};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -36,7 +36,7 @@ pub(crate) struct Subscription {
 pub(crate) async fn subscribe_feed(
     State(api): State<Api>,
     caller: Caller,
-    Json(new): Json<Subscribe>,
+    Body(new): Body<Subscribe>,
 ) -> Result<(StatusCode, Json<Subscription>), Problem> {
     caller.require(Role::Operator)?;
     let subscribed = api.feeds.subscribe(&new.url, &new.subscriber).await.map_err(problem)?;

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use feed_rs::model::{self, Entry, Feed, FeedType};
 use feed_rs::parser::Builder;
+use serde::Deserialize;
 use url::Url;
 
 use crate::parse::article::{Article, tell_apart};
@@ -61,7 +62,29 @@ pub fn parse(body: &[u8], content_type: Option<&str>, url: &Url) -> Result<Docum
         true => ParseError::WebPage,
         false => ParseError::NotAFeed(error.to_string()),
     })?;
-    Ok(document(feed))
+    let is_json = feed.feed_type == FeedType::JSON;
+    let mut document = document(feed);
+    if is_json {
+        document.hubs = json_hubs(&text);
+    }
+    Ok(document)
+}
+
+/// The WebSub hubs of a JSON Feed, which the parser does not read.
+fn json_hubs(text: &str) -> Vec<String> {
+    #[derive(Deserialize)]
+    struct Hubs {
+        #[serde(default)]
+        hubs: Vec<Hub>,
+    }
+    #[derive(Deserialize)]
+    struct Hub {
+        #[serde(rename = "type")]
+        kind: String,
+        url: String,
+    }
+    let found = serde_json::from_str::<Hubs>(text).map(|found| found.hubs).unwrap_or_default();
+    found.into_iter().filter(|hub| hub.kind.eq_ignore_ascii_case("websub")).map(|hub| hub.url).collect()
 }
 
 fn is_web_page(text: &str) -> bool {
@@ -142,4 +165,17 @@ fn short(text: &str) -> Option<String> {
 fn cut(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(CONTENT_BYTES_MAX));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_websub_hubs_of_a_json_feed_are_read() {
+        let feed = r#"{"version":"https://jsonfeed.org/version/1.1","title":"t","items":[],
+            "hubs":[{"type":"rssCloud","url":"https://a.example"},{"type":"WebSub","url":"https://hub.example"}]}"#;
+        let url = "https://example.com/feed.json".parse().expect("a URL");
+        assert_eq!(parse(feed.as_bytes(), None, &url).expect("a feed").hubs, ["https://hub.example"]);
+    }
 }

@@ -53,6 +53,14 @@ async fn the_api_does_what_the_library_does() -> Result<()> {
     assert_eq!(http.post("/api/v1/feeds/sources", &new).await?.status, 200, "it is there");
     let path = format!("/api/v1/feeds/sources/{}", source["id"]);
 
+    for (path, body) in [("sources", "{"), ("sources", "{\"url\":1}"), ("subscriptions", "[]")] {
+        let json = http.header("content-type", "application/json");
+        let refused = json.send("POST", &format!("/api/v1/feeds/{path}"), body).await?;
+        assert_eq!((refused.status, &refused.json()?["title"]), (400, &json!("invalid")), "{}", refused.text);
+    }
+    let refused = viewer.get("/api/v1/feeds/sources?limit=many").await?;
+    assert_eq!((refused.status, &refused.json()?["title"]), (400, &json!("invalid")), "{}", refused.text);
+
     let body = json!({ "url": site.url("/"), "subscriber": "ada" });
     assert_eq!(http.post("/api/v1/feeds/subscriptions", &body).await?.status, 201);
     assert_eq!(http.post("/api/v1/feeds/subscriptions", &body).await?.status, 200);

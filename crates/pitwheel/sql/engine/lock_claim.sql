@@ -3,26 +3,13 @@
 -- A holder of 0 is not known, and then not compared.
 -- A job is found by a range of one id, in the order of ids: only job_pkey has that order. With `=` a plan could read all of
 -- job_due, which ends with the id, once the table was analyzed without rows.
-with run as materialized (
-    select recurring.id
-    from pitwheel.recurring
-    where recurring.id = (
-        select job.recurring
-        from pitwheel.job
-        where job.id >= $1
-          and job.id <= $1
-        order by job.id
-        limit 1
-    )
-    for no key update
-)
 select job.recurring
 from pitwheel.job
 where job.id >= $1
   and job.id <= $1
   and job.fence = $2
   and job.holder = coalesce(nullif($3::bigint, 0), job.holder)
-  and (select count(*) from run) >= 0
+  and (select pitwheel.lock_recurring_of_jobs(array[$1]))
 order by job.id
 limit 1
 for update

@@ -5,24 +5,6 @@
 with given as materialized (
     select given.id, given.fence, nullif(given.holder, 0) as holder
     from unnest($1::bigint[], $2::bigint[], $3::bigint[]) as given(id, fence, holder)
-),
-runs as materialized (
-    select recurring.id
-    from pitwheel.recurring
-    where recurring.id = any (array(
-        select job.recurring
-        from given
-        cross join lateral (
-            select job.recurring
-            from pitwheel.job
-            where job.id >= given.id
-              and job.id <= given.id
-            order by job.id
-            limit 1
-        ) as job
-    ))
-    order by recurring.id
-    for no key update
 )
 select job.id, job.recurring
 from given
@@ -33,7 +15,7 @@ cross join lateral (
       and job.id <= given.id
       and job.fence = given.fence
       and job.holder = coalesce(given.holder, job.holder)
-      and (select count(*) from runs) >= 0
+      and (select pitwheel.lock_recurring_of_jobs($1::bigint[]))
     order by job.id
     limit 1
     for update

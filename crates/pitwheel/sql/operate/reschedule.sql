@@ -6,25 +6,7 @@
 -- The update names the ids twice: the array is the index condition, and the join makes the order of job_pkey useful, so that
 -- no plan reads all of job_pkey or job_due, once the table was analyzed without rows.
 -- No row for an id: no waiting job has it.
-with runs as materialized (
-    select recurring.id
-    from pitwheel.recurring
-    where recurring.id = any (array(
-        select job.recurring
-        from unnest($1::bigint[]) as asked(id)
-        cross join lateral (
-            select job.recurring
-            from pitwheel.job
-            where job.id >= asked.id
-              and job.id <= asked.id
-            order by job.id
-            limit 1
-        ) as job
-    ))
-    order by recurring.id
-    for no key update
-),
-target as materialized (
+with target as materialized (
     select job.id
     from (select distinct asked.id from unnest($1::bigint[]) as asked(id) order by asked.id) as asked
     cross join lateral (
@@ -33,7 +15,7 @@ target as materialized (
         where job.id >= asked.id
           and job.id <= asked.id
           and job.holder is null
-          and (select count(*) from runs) >= 0
+          and (select pitwheel.lock_recurring_of_jobs($1::bigint[]))
         order by job.id
         limit 1
         for no key update

@@ -2,25 +2,26 @@
 //! Hints wake it; without them it polls.
 
 use std::collections::BTreeSet;
-use std::future::Future;
+use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 
 use crate::engine::claim::{ClaimedJobs, claim_alone, look_back, take_turn};
+use crate::engine::claim_sink::{ClaimSink, Reserved};
 use crate::engine::cursor::{Bounds, Cursor, LookedBack};
 use crate::engine::retry::RetryDelay;
 use crate::error::Error;
 use crate::job::claim::{Claimed, QueueSlots};
 use crate::metrics;
-use crate::postgres::{Pool, Session};
+use crate::postgres::Session;
 
-/// The poll interval after a claim that found something: more is likely to follow.
+/// The poll interval after a poll that found something: more is likely to follow.
 const POLL_SOON: Duration = Duration::from_millis(2);
+/// The poll interval after a hint: what came shortly after the hint had none of its own, and what comes later has.
+const POLL_HINTED: Duration = Duration::from_millis(6);
 /// The poll interval when nothing is found: an idle node costs 25 statements a second, and a job without a hint waits 20 ms at
 /// the median.
 const POLL_IDLE: Duration = Duration::from_millis(40);
@@ -41,73 +42,6 @@ const UNKNOWN_SOON: Duration = Duration::from_secs(1);
 const ALONE_WAIT_MAX: Duration = Duration::from_secs(300);
 /// Claims at a time when the last one was full: while one waits for its commit, the other works.
 const CLAIMS_MAX: usize = 2;
-
-/// What the loop claims for: the slots of one worker, or the streams of a server.
-pub trait ClaimSink: Sync {
-    /// The name for logs.
-    fn name(&self) -> &str;
-    /// The connections for claims.
-    fn pool(&self) -> &Pool;
-    /// The queues to claim from.
-    fn queues(&self) -> &[String];
-    /// The kinds to claim.
-    fn kinds(&self) -> &[String];
-    /// Ends when no more must be claimed.
-    fn stop(&self) -> &CancellationToken;
-    /// Notified when something may be due.
-    fn due(&self) -> &Notify;
-    /// Notified when slots may be free again.
-    fn freed(&self) -> &Notify;
-    /// Reserves room for one claim, in all queues or in some; empty when there is none. Queues take turns at being first.
-    fn reserve(&self, only: Option<&BTreeSet<String>>) -> Reserved;
-    /// Claims for the reserved slots.
-    fn claim(
-        &self,
-        room: &Reserved,
-        bounds: &Bounds,
-    ) -> impl Future<Output = Result<ClaimedJobs, Error>> + Send;
-    /// Frees the reserved slots that the claim did not fill.
-    fn unreserve(&self, room: &Reserved, claimed: &[Claimed]);
-    /// Starts the claimed jobs.
-    fn start(&self, jobs: Vec<Claimed>);
-    /// Releases jobs that are held without being known, because the result of a claim was lost.
-    fn release_unknown(&self) -> impl Future<Output = Result<usize, Error>> + Send;
-    /// Reserves a worker that runs nothing, to run a suspect alone; it gets no other job until the suspect has ended.
-    fn alone(&self) -> Option<i64>;
-    /// Starts a suspect on the worker that [`ClaimSink::alone`] returned; without a suspect, that worker goes on as before.
-    fn start_alone(&self, worker: i64, suspect: Option<Claimed>);
-    /// A look back found no suspect: workers need not wait to be free for one.
-    fn no_suspect(&self) {}
-    /// The number of claimers on this node, this one included. While idle they share the polls of one.
-    fn claimers_on_node(&self) -> u32 {
-        1
-    }
-    /// The id under which this claimer takes its turn at running a suspect alone.
-    fn turn_holder(&self) -> i64 {
-        0
-    }
-    /// The next time at which a run of a recurring job is due, as far as it is known here.
-    fn next_run_time(&self) -> Option<Instant> {
-        None
-    }
-    /// Whether such a time has come since the last call.
-    fn run_time_has_come(&self) -> bool {
-        false
-    }
-    /// How long to claim nothing, at first, so that a worker becomes free to run a suspect alone.
-    fn alone_wait(&self) -> Duration;
-}
-
-/// Slots reserved for one claim.
-#[derive(Debug, Default)]
-pub struct Reserved {
-    /// The slots of each queue, in the order of the claim.
-    pub slots_by_queue: Vec<QueueSlots>,
-    /// The worker of each slot, one entry per slot; empty where all slots belong to one worker.
-    pub slots_by_worker: Vec<i64>,
-    /// The number of slots.
-    pub total: usize,
-}
 
 struct Claimer<'a, T> {
     sink: &'a T,
@@ -130,8 +64,8 @@ struct Claimer<'a, T> {
     next_unknown: Instant,
 }
 
-/// The slots of a claim, where it read from, when it began, and its result.
-type ClaimReply = (Reserved, Bounds, Instant, Result<ClaimedJobs, Error>);
+/// The slots of a claim, where it read from, whether a hint caused it, when it began, and its result.
+type ClaimReply = (Reserved, Bounds, bool, Instant, Result<ClaimedJobs, Error>);
 /// When a look back began, and its result.
 type LookReply = (Instant, Result<LookedBack, Error>);
 
@@ -161,8 +95,7 @@ pub async fn run_claimer(sink: &impl ClaimSink) {
                 claimer.no_room = polls;
                 break;
             }
-            claimer.hint = false;
-            claims.push(claim_once(sink, room, claimer.cursor.bounds()));
+            claims.push(claim_once(sink, room, claimer.cursor.bounds(), mem::take(&mut claimer.hint)));
         }
         let (idle, looking) = (claims.is_empty(), !looks.is_empty());
         let failed = tokio::select! {
@@ -189,7 +122,7 @@ pub async fn run_claimer(sink: &impl ClaimSink) {
             }
         }
     }
-    // The jobs of a claim that is still running are held by this worker, so they are started.
+    // The jobs of a claim that runs are held by this worker, so they are started.
     while let Some(reply) = claims.next().await {
         if let Err(error) = claimer.take(reply) {
             tracing::warn!(%error, worker = sink.name(), "the last claim failed");
@@ -197,10 +130,10 @@ pub async fn run_claimer(sink: &impl ClaimSink) {
     }
 }
 
-async fn claim_once(sink: &impl ClaimSink, room: Reserved, bounds: Bounds) -> ClaimReply {
+async fn claim_once(sink: &impl ClaimSink, room: Reserved, bounds: Bounds, hinted: bool) -> ClaimReply {
     let begun = Instant::now();
     let claimed = sink.claim(&room, &bounds).await;
-    (room, bounds, begun, claimed)
+    (room, bounds, hinted, begun, claimed)
 }
 
 /// Beside the claims, which go on whatever becomes of it.
@@ -236,10 +169,9 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
     fn wants_more(&self, under_way: usize) -> bool {
         let now = Instant::now();
         let is_full = !self.full.is_empty();
-        let may = under_way < if is_full { CLAIMS_MAX } else { 1 };
+        let may = under_way < if is_full { CLAIMS_MAX } else { 1 } && self.clock.0 > SystemTime::UNIX_EPOCH;
         let must_end = now >= self.next_unknown || self.suspect_is_due(now);
-        let known_clock = self.clock.0 > SystemTime::UNIX_EPOCH;
-        may && known_clock && !must_end && !self.no_room && (is_full || now >= self.next_poll)
+        may && !must_end && !self.no_room && (is_full || now >= self.next_poll)
     }
 
     fn suspect_is_due(&self, now: Instant) -> bool {
@@ -264,7 +196,7 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
     }
 
     /// Starts the claimed jobs, and moves the cursor on.
-    fn take(&mut self, (room, bounds, begun, claimed): ClaimReply) -> Result<(), Error> {
+    fn take(&mut self, (room, bounds, hinted, begun, claimed): ClaimReply) -> Result<(), Error> {
         // What this claim had reserved and did not fill is free again.
         self.no_room = false;
         let ClaimedJobs { jobs, alive_slots } = match claimed {
@@ -287,9 +219,14 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
         self.sink.unreserve(&room, &jobs);
         self.note_full(&room, &jobs, alive_slots);
         let idle = (POLL_IDLE * self.sink.claimers_on_node()).min(POLL_SHARED);
-        self.poll = if jobs.is_empty() { (self.poll * 2).min(idle) } else { POLL_SOON };
-        self.next_poll =
-            Instant::now() + if std::mem::take(&mut self.hint) { Duration::ZERO } else { self.poll };
+        self.poll = match (hinted, jobs.is_empty()) {
+            (true, _) => POLL_HINTED,
+            (false, false) => POLL_SOON,
+            (false, true) => (self.poll * 2).min(idle),
+        };
+        if !self.hint {
+            self.next_poll = Instant::now() + self.poll;
+        }
         self.sink.start(jobs);
         Ok(())
     }

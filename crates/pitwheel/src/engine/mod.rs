@@ -11,6 +11,7 @@
 pub(crate) mod batcher;
 pub(crate) mod claim;
 mod claim_columns;
+pub(crate) mod claim_sink;
 pub(crate) mod claimer;
 pub(crate) mod cursor;
 pub(crate) mod enqueue;
@@ -29,7 +30,8 @@ pub(crate) mod token;
 
 pub use self::batcher::{Batcher, Linger};
 pub use self::claim::{ClaimedJobs, claim, claim_alone, claim_for_workers, look_back, release_unknown};
-pub use self::claimer::{ClaimSink, Reserved, run_claimer};
+pub use self::claim_sink::{ClaimSink, Reserved};
+pub use self::claimer::run_claimer;
 pub use self::cursor::{Bounds, Cursor, LookedBack, Position};
 pub use self::gauges::{InFlight, WorkerCount, in_flight, worker_counts};
 pub use self::hint::{HintListener, OnDue, OnSettled, hint_settled, listen};

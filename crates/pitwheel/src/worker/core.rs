@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::batcher::{Batcher, Linger};
 use crate::engine::claim::{ClaimedJobs, claim, release_unknown};
-use crate::engine::claimer::{ClaimSink, Reserved};
+use crate::engine::claim_sink::{ClaimSink, Reserved};
 use crate::engine::cursor::Bounds;
 use crate::engine::hint::HintListener;
 use crate::engine::lease::Registration;

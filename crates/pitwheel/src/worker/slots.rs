@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::AbortHandle;
 
-use crate::engine::claimer::Reserved;
+use crate::engine::claim_sink::Reserved;
 use crate::job::claim::{Claim, Claimed, QueueSlots};
 use crate::job::limits::CLAIM_MAX;
 use crate::job::pace::{AHEAD_MAX, Pace};

@@ -7,7 +7,7 @@ use pitwheel::engine::{Attempt, Outcome, Settlement, attempts, decide_run, plan_
 use pitwheel::{History, Recurrence};
 use pitwheel_testkit::{Connection, Explorer, Run, Session, TestDb};
 
-use crate::sessions::{FIRST, claims};
+use crate::sessions::{FIRST, cancels, claims};
 
 /// Recurring job 1, as it is at the start of a schedule; `planned` or not.
 const RECURRING: &str = "
@@ -240,6 +240,28 @@ async fn a_settle_beside_a_delete_leaves_no_job() -> Result<()> {
         delete from pitwheel.job where recurring = 1 and holder is null";
     start(&db, "delete in one statement × settle", RUNNING)
         .session(Session::new("x").sql("begin").sql_as("delete", at_once).sql("commit"))
+        .session(settles())
+        .explore()
+        .await?
+        .sometimes(inconsistent);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_settle_beside_a_cancel_leaves_one_job() -> Result<()> {
+    let db = TestDb::new().await?;
+    for settles in [settles, settles_fast] {
+        let right =
+            start(&db, "cancel × settle", RUNNING).session(cancels()).session(settles()).explore().await?;
+        right.never(|run| inconsistent(run) || run.end() != "enabled, runs 1, waiting");
+        right.sometimes(|run| run.output("c.cancel") == "requested");
+        right.sometimes(|run| run.output("c.cancel").is_empty());
+    }
+
+    // A cancel by recurring job instead of by run takes the next run, which no maintenance plans again.
+    let next = "delete from pitwheel.job where recurring = 1 and holder is null";
+    start(&db, "cancel of whatever waits × settle", RUNNING)
+        .session(Session::new("c").sql("begin").sql_as("cancel", next).sql("commit"))
         .session(settles())
         .explore()
         .await?

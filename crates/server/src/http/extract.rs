@@ -12,14 +12,17 @@ use serde::{Deserialize, Deserializer};
 
 use crate::problem::Problem;
 
-/// A JSON body.
-pub(crate) struct Body<T>(pub(crate) T);
+/// A JSON body. A malformed one is refused with a [`Problem`].
+#[derive(Debug)]
+pub struct Body<T>(pub T);
 
-/// The parameters of the path.
-pub(crate) struct Path<T>(pub(crate) T);
+/// The parameters of the path. Malformed ones are refused with a [`Problem`].
+#[derive(Debug)]
+pub struct Path<T>(pub T);
 
-/// The parameters of the query string.
-pub(crate) struct Query<T>(pub(crate) T);
+/// The parameters of the query string. Malformed ones are refused with a [`Problem`].
+#[derive(Debug)]
+pub struct Query<T>(pub T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     type Rejection = Problem;
