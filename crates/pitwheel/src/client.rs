@@ -6,16 +6,20 @@ use std::time::{Duration, SystemTime};
 
 use crate::engine::enqueue::{self, Enqueued, Enqueuing};
 use crate::engine::hint::{self, Hints, log_unhinted};
+use crate::engine::lanes;
 use crate::engine::maintenance;
 use crate::engine::token::Role;
 use crate::error::Error;
+use crate::job::lane::Lane;
 use crate::job::new_job::NewJob;
 use crate::metrics;
 use crate::operate::audit::{self, AuditEntry};
 use crate::operate::change::{self, Cancelled, Change, Changed};
 use crate::operate::jobs::{self, Filter, JobDetail, JobPage, JobSummary};
 use crate::operate::kinds::{self, KindSummary};
+use crate::operate::lanes::{self as lane_views, CurrentJob};
 use crate::operate::queues::{self, QueueSummary};
+use crate::operate::recover;
 use crate::operate::recurring_jobs::RecurringJobs;
 use crate::operate::tokens::{self, Token};
 use crate::operate::workers::{self, WorkerCommand, WorkerSummary};
@@ -110,7 +114,7 @@ impl Pitwheel {
                 }
                 Ok(())
             };
-            let (inserted, hinted) = tokio::join!(enqueue::send(client, columns), hints);
+            let (inserted, hinted) = tokio::join!(enqueue::send(client, columns, true), hints);
             log_unhinted(hinted);
             enqueuing.inserted(inserted?);
         }
@@ -134,11 +138,22 @@ impl Pitwheel {
             return;
         }
         metrics::enqueued(followers.iter().map(|job| (&*job.queue, &*job.kind, true)));
+        let named: Vec<&str> =
+            followers.iter().filter_map(|job| job.lane.as_ref().map(Lane::as_json)).collect();
+        log_unhinted(self.promote(&named).await);
         let due = followers.iter().filter(|job| job.is_due());
         let queues: BTreeSet<&str> = due.map(|job| &*job.queue).collect();
         for queue in queues {
             log_unhinted(self.hint(queue).await);
         }
+    }
+
+    /// Promotes these lanes at once. The maintenance of any node does it within a second.
+    async fn promote(&self, named: &[&str]) -> Result<(), Error> {
+        if named.is_empty() {
+            return Ok(());
+        }
+        lanes::promote_lanes(&self.pool.get().await?, named).await
     }
 
     /// The same database, with another actor in the audit log: for a program that makes changes for a person. The default
@@ -163,6 +178,18 @@ impl Pitwheel {
         self.change_one(id, Change::Retry).await.map(drop)
     }
 
+    /// Lets a running job wait again whose worker has not renewed its lease for `stale`: due now, with all its attempts. Its former
+    /// worker can write nothing more. Sweeps find such jobs much sooner; this is for a person.
+    ///
+    /// # Errors
+    /// [`Error::NotStale`] if it is not running, or its worker has renewed its lease.
+    pub async fn recover(&self, id: i64, stale: Duration) -> Result<(), Error> {
+        let connection = self.pool.get().await?;
+        let queue = recover::recover(&connection, &self.actor, id, stale).await?;
+        log_unhinted(self.hints.due(&connection, &queue).await);
+        Ok(())
+    }
+
     /// Changes up to 1,000 jobs in one statement. Returns the result for each id, in the order given.
     pub async fn change(&self, ids: &[i64], change: Change) -> Result<Vec<(i64, Changed)>, Error> {
         let connection = self.pool.get().await?;
@@ -170,6 +197,8 @@ impl Pitwheel {
         if report.jobs.values().any(|changed| *changed == Changed::Requested) {
             log_unhinted(hint::cancel(&connection).await);
         }
+        let named: Vec<&str> = report.lanes.iter().map(String::as_str).collect();
+        log_unhinted(lanes::promote_lanes(&connection, &named).await);
         for queue in &report.due {
             log_unhinted(self.hints.due(&connection, queue).await);
         }
@@ -266,6 +295,16 @@ impl Pitwheel {
     /// The jobs with these ids; ids of jobs that do not exist are left out.
     pub async fn jobs_by_id(&self, ids: &[i64]) -> Result<Vec<JobSummary>, Error> {
         jobs::jobs_by_id(&self.pool.get().await?, ids).await
+    }
+
+    /// The current job of a lane: the one that was claimed last. `None`: none was claimed, or its history was pruned.
+    pub async fn lane_current(&self, lane: &Lane) -> Result<Option<CurrentJob>, Error> {
+        lane_views::current(&self.pool.get().await?, lane).await
+    }
+
+    /// The jobs of a lane, live and finished, newest first, one page at a time, as in [`Pitwheel::workers`].
+    pub async fn lane_jobs(&self, lane: &Lane, before: Option<i64>, limit: usize) -> Result<JobPage, Error> {
+        lane_views::lane_jobs(&self.pool.get().await?, lane, before, limit).await
     }
 
     /// Every queue that has live jobs or was paused, and one named `*` while all queues are paused.

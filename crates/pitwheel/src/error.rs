@@ -47,6 +47,9 @@ pub enum Error {
     /// The job cannot be retried while another live job has its key.
     #[error("job {0} cannot be retried: a live job has its kind and key, cancel that one first")]
     KeyTaken(i64),
+    /// The job cannot be recovered: it is not running, or its worker has renewed its lease.
+    #[error("job {0} cannot be recovered: {1}")]
+    NotStale(i64, String),
 }
 
 impl Error {
@@ -61,6 +64,7 @@ impl Error {
             Error::Invalid(_) => "invalid",
             Error::NotFound(..) => "not_found",
             Error::KeyTaken(_) => "key_taken",
+            Error::NotStale(..) => "not_stale",
         }
     }
 

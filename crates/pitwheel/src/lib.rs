@@ -52,8 +52,9 @@ pub use engine::enqueue::Enqueued;
 pub use engine::token::Role;
 pub use error::{DatabaseError, Error};
 pub use job::cadence::Cadence;
-pub use job::claim::{Claim, Settled};
+pub use job::claim::{Claim, ClaimRefusal, Settled};
 pub use job::ending::{Completion, Verdict};
+pub use job::lane::Lane;
 pub use job::misfire::Misfire;
 pub use job::new_job::{History, Job, NewJob};
 pub use job::new_recurring::NewRecurring;
@@ -65,6 +66,7 @@ pub use operate::audit::AuditEntry;
 pub use operate::change::{Cancelled, Change, Changed};
 pub use operate::jobs::{Filter, JobDetail, JobPage, JobSummary};
 pub use operate::kinds::KindSummary;
+pub use operate::lanes::CurrentJob;
 pub use operate::queues::QueueSummary;
 pub use operate::recurring::{
     Created, RecurringDetail, RecurringFilter, RecurringJob, RecurringPage, RunNow,

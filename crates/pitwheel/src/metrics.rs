@@ -23,6 +23,7 @@ const DEDUPLICATED: &str = "pitwheel_jobs_deduplicated_total";
 const DURATION: &str = "pitwheel_job_duration_seconds";
 const ENQUEUED: &str = "pitwheel_jobs_enqueued_total";
 const FINISHED: &str = "pitwheel_jobs_finished_total";
+const LANES_REPAIRED: &str = "pitwheel_lanes_repaired_total";
 const LOST: &str = "pitwheel_jobs_lost_total";
 const MAINTENANCE: &str = "pitwheel_maintenance_duration_seconds";
 const RECURRING_LOST: &str = "pitwheel_recurring_lost_runs_total";
@@ -54,6 +55,7 @@ pub fn enable() {
         RECURRING_PLANNED,
         "Runs of recurring jobs that the maintenance planned, not a settle."
     );
+    describe_counter!(LANES_REPAIRED, "Lanes that had no head, and got one from the maintenance.");
     describe_counter!(RECURRING_LOST, "Recurring jobs whose next run was gone.");
     describe_histogram!(WAIT, Unit::Seconds, "Time from due to claimed.");
     describe_histogram!(DURATION, Unit::Seconds, "Time from claimed to settled.");
@@ -66,6 +68,7 @@ pub fn enable() {
     counter!(WAKEUPS).absolute(0);
     counter!(RECURRING_PLANNED).absolute(0);
     counter!(RECURRING_LOST).absolute(0);
+    counter!(LANES_REPAIRED).absolute(0);
     for class in ["08", "40", "53", "57", "unreachable"] {
         counter!(DB_ERRORS, "class" => class).absolute(0);
     }
@@ -224,6 +227,13 @@ pub(crate) fn planned(runs: usize) {
 pub(crate) fn lost_runs(recurring: usize) {
     if on() {
         counter!(RECURRING_LOST).increment(recurring as u64);
+    }
+}
+
+/// Counts the lanes that got a head from the maintenance.
+pub(crate) fn promoted(lanes: usize) {
+    if on() {
+        counter!(LANES_REPAIRED).increment(lanes as u64);
     }
 }
 

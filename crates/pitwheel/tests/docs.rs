@@ -21,6 +21,7 @@ fn every_error_code_has_a_section() -> Result<()> {
         Error::Invalid(String::new()),
         Error::NotFound(1, ""),
         Error::KeyTaken(1),
+        Error::NotStale(1, String::new()),
     ];
     let text = document("docs/errors.md")?;
     let sections: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("## ")).collect();

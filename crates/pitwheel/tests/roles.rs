@@ -68,6 +68,10 @@ async fn a_producer_enqueues_and_can_do_nothing_else() -> Result<()> {
     assert!(pitwheel.cancel(first.id).await.is_err());
     assert!(pitwheel.prune_history(Duration::ZERO).await.is_err());
     assert_eq!(db.count("select count(*) from pitwheel.job").await?, 4);
+    // Of two jobs of a lane the first is promoted, with the rights of the owner.
+    pitwheel.enqueue_many((0..2).map(|n| work(n).lane("a"))).await?;
+    let heads = "select count(*) from pitwheel.job where lane is not null and run_at < 'infinity'";
+    assert_eq!(db.count(heads).await?, 1);
     drop(pitwheel);
     drop_role(&db, &role).await
 }

@@ -30,7 +30,7 @@ pub enum Error {
 }
 
 /// Every error code with its HTTP status and its gRPC code. `docs/errors.md` shows the same table; a test compares them.
-const CODES: [(&str, StatusCode, Code); 11] = [
+const CODES: [(&str, StatusCode, Code); 12] = [
     ("bad_url", StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable),
     ("database", StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable),
     ("schema_behind", StatusCode::SERVICE_UNAVAILABLE, Code::FailedPrecondition),
@@ -39,6 +39,7 @@ const CODES: [(&str, StatusCode, Code); 11] = [
     ("invalid", StatusCode::BAD_REQUEST, Code::InvalidArgument),
     ("not_found", StatusCode::NOT_FOUND, Code::NotFound),
     ("key_taken", StatusCode::CONFLICT, Code::AlreadyExists),
+    ("not_stale", StatusCode::CONFLICT, Code::FailedPrecondition),
     ("unauthenticated", StatusCode::UNAUTHORIZED, Code::Unauthenticated),
     ("forbidden", StatusCode::FORBIDDEN, Code::PermissionDenied),
     ("busy", StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted),
@@ -89,6 +90,7 @@ mod tests {
             pitwheel::Error::Invalid(String::new()),
             pitwheel::Error::NotFound(1, ""),
             pitwheel::Error::KeyTaken(1),
+            pitwheel::Error::NotStale(1, String::new()),
         ];
         let of_library = errors.iter().map(|error| (error.code(), statuses_of(error)));
         let own = ["unauthenticated", "forbidden", "busy"].map(|code| (code, statuses(code)));

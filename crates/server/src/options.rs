@@ -13,6 +13,8 @@ pub struct Options {
     pub lease: Duration,
     /// How long finished jobs are kept. Default: 7 days.
     pub keep_history: Duration,
+    /// For how long the lease of a worker must not have been renewed before a person can recover its jobs. Default: 30 minutes.
+    pub stale_after: Duration,
     /// Whether callers on this machine need a token too: for a server behind a proxy. Callers on other machines always
     /// need one. Default: false.
     pub require_tokens: bool,
@@ -27,6 +29,7 @@ impl Default for Options {
         Options {
             lease: Duration::from_secs(30),
             keep_history: Duration::from_secs(7 * 24 * 3600),
+            stale_after: Duration::from_secs(30 * 60),
             require_tokens: false,
             tls: None,
             traces: false,

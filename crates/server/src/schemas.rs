@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 #[schema(rename_all = "snake_case")]
 pub(crate) enum JobState {
     Waiting,
+    Blocked,
     Running,
     Done,
     Dead,

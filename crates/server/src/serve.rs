@@ -27,6 +27,7 @@ use crate::error::Error;
 use crate::grpc::job_service::Jobs;
 use crate::grpc::recurring_service::Recurring;
 use crate::grpc::worker_service::Workers;
+use crate::http::recover::StaleAfter;
 use crate::http::router::{Api, not_found, router};
 use crate::limits;
 use crate::listen::bodies::{Bodies, read_body};
@@ -178,6 +179,7 @@ impl Server {
             watch: watch.clone(),
             readiness: readiness.clone(),
             document: Arc::new(document),
+            stale_after: StaleAfter(options.stale_after),
             pitwheel,
         };
         let grpc = grpc(&api).add_service(reflection).into_axum_router();

@@ -57,7 +57,7 @@ pub struct JobLine {
     /// The queue.
     #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,62}$")]
     pub queue: String,
-    /// `waiting`, `running`, `done`, `dead` or `cancelled`.
+    /// `waiting`, `blocked`, `running`, `done`, `dead` or `cancelled`.
     #[schema(value_type = JobState, example = "waiting")]
     pub state: &'static str,
     /// -9 to 9, higher first.
@@ -68,7 +68,11 @@ pub struct JobLine {
     pub max_attempts: i32,
     /// The key: at most one live job of a kind has it. Null: the job has none.
     pub key: Option<String>,
-    /// When the job is due, or was due.
+    /// The name of the lane: a string, or an array of strings, integers, booleans and nulls. Jobs of one lane run one at a time.
+    /// Null: the job has none.
+    #[schema(value_type = Option<Value>)]
+    pub lane: Option<Value>,
+    /// When the job is due, or was due. Of a blocked job: the earliest time at which it runs.
     #[schema(format = DateTime)]
     pub run_at: String,
     /// When it was enqueued.
@@ -84,7 +88,7 @@ pub struct JobLine {
     pub progress: Option<f32>,
     /// The note that its handler reported with the progress.
     pub note: Option<String>,
-    /// Whether key and note, and in full also payload, metadata, result and error messages, are hidden from the caller.
+    /// Whether key, lane and note, and in full also payload, metadata, result and error messages, are hidden from the caller.
     /// They are null then.
     pub redacted: bool,
 }
@@ -96,7 +100,7 @@ impl From<JobSummary> for JobLine {
 }
 
 impl JobLine {
-    /// `redact` hides key and note if the kind is redacted.
+    /// `redact` hides key, lane and note if the kind is redacted.
     pub(crate) fn new(job: JobSummary, redact: bool) -> JobLine {
         let redacted = job.redacted && redact;
         let shown = |text: Option<String>| text.filter(|_| !redacted);
@@ -109,6 +113,8 @@ impl JobLine {
             attempt: job.attempt,
             max_attempts: job.max_attempts,
             key: shown(job.key),
+            // Postgres made it canonical JSON when it was stored.
+            lane: shown(job.lane).and_then(|lane| serde_json::from_str(&lane).ok()),
             run_at: time(job.run_at),
             enqueued_at: time(job.enqueued_at),
             claimed_at: job.claimed_at.map(time),
@@ -120,7 +126,7 @@ impl JobLine {
     }
 
     pub(crate) fn is_finished(&self) -> bool {
-        ![State::Waiting.as_str(), State::Running.as_str()].contains(&self.state)
+        ![State::Waiting, State::Blocked, State::Running].iter().any(|live| live.as_str() == self.state)
     }
 }
 
@@ -158,7 +164,7 @@ pub struct JobInFull {
 }
 
 impl JobInFull {
-    /// `redact` hides key, note, payload, metadata, result and error messages if the kind is redacted.
+    /// `redact` hides key, lane, note, payload, metadata, result and error messages if the kind is redacted.
     pub fn new(job: JobDetail, redact: bool) -> JobInFull {
         let redacted = job.summary.redacted && redact;
         // Postgres checked that it is JSON when it was stored.
@@ -196,6 +202,8 @@ pub struct Queue {
     pub running: i64,
     /// Jobs that are not due yet.
     pub later: i64,
+    /// Jobs behind another one of their lane.
+    pub blocked: i64,
     /// Whether there are more jobs than were counted.
     pub capped: bool,
     /// When the oldest of the counted jobs that wait became due; null: none waits.
@@ -211,6 +219,7 @@ impl From<QueueSummary> for Queue {
             waiting: queue.waiting,
             running: queue.running,
             later: queue.later,
+            blocked: queue.blocked,
             capped: queue.capped,
             oldest_due_at: queue.oldest_due_at.map(time),
         }

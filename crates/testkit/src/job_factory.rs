@@ -10,6 +10,7 @@ pub struct JobFactory<'a> {
     kind: String,
     queue: String,
     key: Option<String>,
+    lane: Option<String>,
     payload: String,
     due_in_ms: i64,
     priority: i16,
@@ -25,6 +26,7 @@ impl<'a> JobFactory<'a> {
             kind: "test".to_owned(),
             queue: "default".to_owned(),
             key: None,
+            lane: None,
             payload: "{}".to_owned(),
             due_in_ms: 0,
             priority: 0,
@@ -49,6 +51,12 @@ impl<'a> JobFactory<'a> {
     /// The key; none by default.
     pub fn key(mut self, key: &str) -> Self {
         self.key = Some(key.to_owned());
+        self
+    }
+
+    /// The lane as JSON text; none by default. The job is blocked until it is promoted.
+    pub fn lane(mut self, json: &str) -> Self {
+        self.lane = Some(json.to_owned());
         self
     }
 
@@ -86,10 +94,10 @@ impl<'a> JobFactory<'a> {
     pub async fn insert(self) -> Result<i64> {
         let sql = "
             insert into pitwheel.job
-                (run_at, enqueued_at, kind, queue, key, payload, priority, attempt, max_attempts, crashes)
+                (run_at, enqueued_at, kind, queue, key, payload, priority, attempt, max_attempts, crashes, lane)
             values (
                 clock_timestamp() + $1 * interval '1 millisecond', clock_timestamp(),
-                $2, $3, $4, $5::text::json, $6::smallint, $7, $8, $9
+                $2, $3, $4, $5::text::json, $6::smallint, $7, $8, $9, $10
             )
             returning id";
         let row = self
@@ -106,6 +114,7 @@ impl<'a> JobFactory<'a> {
                     &self.attempt,
                     &self.max_attempts,
                     &self.crashes,
+                    &self.lane,
                 ],
             )
             .await?;

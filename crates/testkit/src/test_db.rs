@@ -133,6 +133,11 @@ impl TestDb {
         Ok(())
     }
 
+    /// Promotes the lanes that need it, as the maintenance of a node does.
+    pub async fn promote(&self) -> Result<usize> {
+        Ok(engine::promote_checked(&self.client, "0").await?.queues.len())
+    }
+
     /// Sweeps at once, however recent the last sweep was.
     pub async fn sweep(&self) -> Result<Swept> {
         sweep_on(&self.client).await

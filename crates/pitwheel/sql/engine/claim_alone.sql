@@ -33,4 +33,5 @@ returning job.id, job.fence, job.attempt, job.max_attempts, job.timeout_ms, job.
     case when job.recurring is not null then (
         select recurrence.state from pitwheel.recurrence where recurrence.id = job.recurring
     ) end as recurrence,
+    job.lane,
     (select held.id from held) as hold

@@ -65,6 +65,7 @@ returning job.id, job.fence, job.attempt, job.max_attempts, job.timeout_ms, job.
     case when job.recurring is not null then (
         select recurrence.state from pitwheel.recurrence where recurrence.id = job.recurring
     ) end as recurrence,
+    job.lane,
     job.holder,
     case when due.n = 1 then array(select held.worker from held) end as holding,
     case when due.n = 1 then array(select held.id from held) end as holds,

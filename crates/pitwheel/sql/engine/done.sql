@@ -17,14 +17,14 @@ gone as (
       and job.recurring is null
     returning job.id, job.run_at, job.enqueued_at, job.fence, job.attempt, job.max_attempts, job.priority, job.crashes,
         job.queue, job.kind, job.payload, job.holder, job.claimed_at, job.timeout_ms, job.key, job.metadata, job.note,
-        job.errors
+        job.errors, job.lane, job.lane_pass
 )
 insert into pitwheel.job_history (
     id, finished_at, run_at, enqueued_at, fence, attempt, max_attempts, priority, crashes, state, queue, kind, payload,
-    worker, claimed_at, timeout_ms, key, metadata, note, errors
+    worker, claimed_at, timeout_ms, key, metadata, note, errors, lane, lane_pass
 )
 select gone.id, clock_timestamp(), gone.run_at, gone.enqueued_at, gone.fence, gone.attempt, gone.max_attempts,
     gone.priority, gone.crashes, 'done', gone.queue, gone.kind, gone.payload, gone.holder, gone.claimed_at,
-    gone.timeout_ms, gone.key, gone.metadata, gone.note, gone.errors
+    gone.timeout_ms, gone.key, gone.metadata, gone.note, gone.errors, gone.lane, gone.lane_pass
 from gone
 returning id, fence, worker as holder, true as written

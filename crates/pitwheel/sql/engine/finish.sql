@@ -41,17 +41,17 @@ gone as (
     where job.ctid = any (array(select free.tid from free))
     returning job.id, job.run_at, job.enqueued_at, job.fence, job.attempt, job.max_attempts, job.priority, job.crashes,
         job.queue, job.kind, job.payload, job.holder, job.claimed_at, job.timeout_ms, job.key, job.metadata, job.note,
-        job.errors
+        job.errors, job.lane, job.lane_pass
 ),
 kept as (
     insert into pitwheel.job_history (
         id, finished_at, run_at, enqueued_at, fence, attempt, max_attempts, priority, crashes, state, queue, kind, payload,
-        worker, claimed_at, timeout_ms, key, metadata, note, errors, result
+        worker, claimed_at, timeout_ms, key, metadata, note, errors, result, lane, lane_pass
     )
     select gone.id, clock_timestamp(), gone.run_at, gone.enqueued_at, gone.fence, gone.attempt, gone.max_attempts,
         gone.priority, gone.crashes, ended.state, gone.queue, gone.kind, gone.payload, gone.holder, gone.claimed_at,
         gone.timeout_ms, gone.key, gone.metadata, gone.note, pitwheel.with_error(gone.errors, ended.error),
-        ended.result::json
+        ended.result::json, gone.lane, gone.lane_pass
     from gone
     join ended
         on ended.id = gone.id and ended.fence = gone.fence and gone.holder = coalesce(ended.holder, gone.holder)
@@ -59,7 +59,8 @@ kept as (
 ),
 followers as (
     insert into pitwheel.job (
-        kind, payload, queue, run_at, enqueued_at, priority, max_attempts, timeout_ms, metadata, key
+        kind, payload, queue, run_at, enqueued_at, priority, max_attempts, timeout_ms, metadata, key, lane,
+        lane_pass
     )
     select follower.kind, follower.payload::json, follower.queue,
         greatest(
@@ -67,12 +68,13 @@ followers as (
             clock_timestamp() + follower.delay_ms * interval '1 millisecond'
         ),
         clock_timestamp(), follower.priority, follower.max_attempts, follower.timeout_ms, follower.metadata::json,
-        follower.key
+        follower.key, follower.lane, nullif(follower.lane_pass, false)
     from gone
     join unnest($7::bigint[], $8::bigint[], $9::text[], $10::text[], $11::text[], $12::bigint[], $13::bigint[],
-        $14::smallint[], $15::int[], $16::bigint[], $17::text[], $18::text[], $21::bigint[]) with ordinality
+        $14::smallint[], $15::int[], $16::bigint[], $17::text[], $18::text[], $21::bigint[], $22::text[], $23::bool[])
+        with ordinality
         as follower(job_id, fence, kind, payload, queue, delay_ms, run_at_us, priority, max_attempts, timeout_ms,
-            metadata, key, holder, n)
+            metadata, key, holder, lane, lane_pass, n)
         on follower.job_id = gone.id and follower.fence = gone.fence
         and gone.holder = coalesce(nullif(follower.holder, 0), gone.holder)
     order by follower.kind, follower.key, follower.n

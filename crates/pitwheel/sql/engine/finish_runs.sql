@@ -1,7 +1,7 @@
 -- finish_runs.sql: claimed runs of recurring jobs are done, dead or cancelled. Counts each in its recurring job and, while that is
 -- enabled, enqueues the next run, and the followers; with a state the job moves to the history.
 -- The next run is due at the given time if the plan was made for this version of the recurring job. If its cadence was changed
--- while the run was in progress, the change has set the time. Without a plan ($22 null), the maintenance plans the next run.
+-- while the run was in progress, the change has set the time. Without a plan ($24 null), the maintenance plans the next run.
 -- A job or a recurring job that another transaction has locked, or a job that changed while this ran, is not waited for: it is
 -- returned with `written` false, and nothing was changed. Likewise a row with `if_cancelled`, unless a cancel was requested, or
 -- the recurring job was disabled or deleted.
@@ -20,8 +20,8 @@ ended as materialized (
         ended.skipped
     from rows from (
         unnest($1::bigint[]), unnest($2::bigint[]), unnest($20::bigint[]), unnest($3::text[]), unnest($4::text[]),
-        unnest($5::text[]), unnest($19::bool[]), unnest($22::bigint[]), unnest($23::bigint[]), unnest($24::bigint[]),
-        unnest($25::text[]), unnest($26::bigint[]), unnest($27::bigint[]), generate_series(1, cardinality($1::bigint[]))
+        unnest($5::text[]), unnest($19::bool[]), unnest($24::bigint[]), unnest($25::bigint[]), unnest($26::bigint[]),
+        unnest($27::text[]), unnest($28::bigint[]), unnest($29::bigint[]), generate_series(1, cardinality($1::bigint[]))
     ) as ended(id, fence, holder, state, error, result, if_cancelled, version, next_us, anchor_us, reason, interval_ms, skipped, n)
 ),
 free as materialized (
@@ -137,7 +137,8 @@ next as (
 ),
 followers as (
     insert into pitwheel.job (
-        kind, payload, queue, run_at, enqueued_at, priority, max_attempts, timeout_ms, metadata, key
+        kind, payload, queue, run_at, enqueued_at, priority, max_attempts, timeout_ms, metadata, key, lane,
+        lane_pass
     )
     select follower.kind, follower.payload::json, follower.queue,
         greatest(
@@ -145,12 +146,13 @@ followers as (
             clock_timestamp() + follower.delay_ms * interval '1 millisecond'
         ),
         clock_timestamp(), follower.priority, follower.max_attempts, follower.timeout_ms, follower.metadata::json,
-        follower.key
+        follower.key, follower.lane, nullif(follower.lane_pass, false)
     from gone
     join unnest($7::bigint[], $8::bigint[], $9::text[], $10::text[], $11::text[], $12::bigint[], $13::bigint[],
-        $14::smallint[], $15::int[], $16::bigint[], $17::text[], $18::text[], $21::bigint[]) with ordinality
+        $14::smallint[], $15::int[], $16::bigint[], $17::text[], $18::text[], $21::bigint[], $22::text[], $23::bool[])
+        with ordinality
         as follower(job_id, fence, kind, payload, queue, delay_ms, run_at_us, priority, max_attempts, timeout_ms,
-            metadata, key, holder, n)
+            metadata, key, holder, lane, lane_pass, n)
         on follower.job_id = gone.id and follower.fence = gone.fence
         and gone.holder = coalesce(nullif(follower.holder, 0), gone.holder)
     order by follower.kind, follower.key, follower.n

@@ -27,16 +27,17 @@ gone as (
       and job.id = target.id
     returning job.id, job.run_at, job.enqueued_at, job.fence, job.holder, job.claimed_at, job.timeout_ms, job.attempt,
         job.max_attempts, job.priority, job.crashes, job.queue, job.kind, job.key, job.payload, job.metadata, job.note,
-        job.errors, job.recurring
+        job.errors, job.recurring, job.lane, job.lane_pass, job.lane_at
 ),
 kept as (
     insert into pitwheel.job_history (
         id, finished_at, run_at, enqueued_at, fence, worker, claimed_at, timeout_ms, attempt, max_attempts, priority,
-        crashes, state, queue, kind, key, payload, metadata, note, errors, recurring
+        crashes, state, queue, kind, key, payload, metadata, note, errors, recurring, lane, lane_pass
     )
-    select gone.id, clock_timestamp(), gone.run_at, gone.enqueued_at, gone.fence, gone.holder, gone.claimed_at,
-        gone.timeout_ms, gone.attempt, gone.max_attempts, gone.priority, gone.crashes, 'cancelled', gone.queue, gone.kind,
-        gone.key, gone.payload, gone.metadata, gone.note, gone.errors, gone.recurring
+    select gone.id, clock_timestamp(),
+        case when gone.run_at = 'infinity' then coalesce(gone.lane_at, gone.enqueued_at) else gone.run_at end,
+        gone.enqueued_at, gone.fence, gone.holder, gone.claimed_at, gone.timeout_ms, gone.attempt, gone.max_attempts,
+        gone.priority, gone.crashes, 'cancelled', gone.queue, gone.kind, gone.key, gone.payload, gone.metadata, gone.note, gone.errors, gone.recurring, gone.lane, gone.lane_pass
     from gone
 ),
 unplanned as (

@@ -2,11 +2,13 @@
 -- A job is found by a range of one id, in the order of ids: only job_pkey has that order. With `=` a plan could read all of
 -- job_due, which ends with the id, once the table was analyzed without rows.
 (select job.id, job.kind, job.queue,
-    case when job.holder is null then 'waiting' else 'running' end as state,
-    job.priority, job.attempt, job.max_attempts, job.key, job.run_at, job.enqueued_at, job.claimed_at,
+    case when job.holder is not null then 'running' when job.run_at = 'infinity' then 'blocked' else 'waiting' end as state,
+    job.priority, job.attempt, job.max_attempts, job.key,
+    case when job.run_at = 'infinity' then coalesce(job.lane_at, job.enqueued_at) else job.run_at end as run_at,
+    job.enqueued_at, job.claimed_at,
     null::timestamptz as finished_at, job.progress, job.note, job.fence, job.crashes, job.timeout_ms,
     job.cancel_requested_at, worker.name as worker, job.payload::text as payload, job.metadata::text as metadata,
-    null::text as result, coalesce(job.errors, '[]') as errors, job.recurring,
+    null::text as result, coalesce(job.errors, '[]') as errors, job.recurring, job.lane,
     exists (select from pitwheel.kind where kind.name = job.kind and kind.redacted) as redacted
 from pitwheel.job
 left join pitwheel.worker on worker.id = job.holder
@@ -18,7 +20,7 @@ select history.id, history.kind, history.queue, history.state,
     history.priority, history.attempt, history.max_attempts, history.key, history.run_at, history.enqueued_at,
     history.claimed_at, history.finished_at, null::real, history.note, history.fence, history.crashes, history.timeout_ms,
     null::timestamptz, worker.name, history.payload::text, history.metadata::text,
-    history.result::text, coalesce(history.errors, '[]'), history.recurring,
+    history.result::text, coalesce(history.errors, '[]'), history.recurring, history.lane,
     exists (select from pitwheel.kind where kind.name = history.kind and kind.redacted)
 from pitwheel.job_history as history
 left join pitwheel.worker on worker.id = history.worker

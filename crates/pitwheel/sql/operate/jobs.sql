@@ -3,9 +3,11 @@
 -- ($10) jobs. `floor` is the id down to which all rows were scanned; null: there are no more.
 -- Uses the primary key, the holds for running jobs, and job_history_id and job_history_unhappy.
 with live as materialized (
-    select job.id, job.kind, job.queue, case when job.holder is null then 'waiting' else 'running' end as state,
-        job.priority, job.attempt, job.max_attempts, job.key, job.run_at, job.enqueued_at, job.claimed_at,
-        null::timestamptz as finished_at, job.progress, job.note
+    select job.id, job.kind, job.queue,
+        case when job.holder is not null then 'running' when job.run_at = 'infinity' then 'blocked' else 'waiting' end as state,
+        job.priority, job.attempt, job.max_attempts, job.key,
+        case when job.run_at = 'infinity' then coalesce(job.lane_at, job.enqueued_at) else job.run_at end as run_at,
+        job.enqueued_at, job.claimed_at, null::timestamptz as finished_at, job.progress, job.note, job.lane
     from pitwheel.job
     where job.id < $1
     order by job.id desc
@@ -22,11 +24,11 @@ held as materialized (
 running as (
     select job.id, job.kind, job.queue, 'running' as state,
         job.priority, job.attempt, job.max_attempts, job.key, job.run_at, job.enqueued_at, job.claimed_at,
-        null::timestamptz as finished_at, job.progress, job.note
+        null::timestamptz as finished_at, job.progress, job.note, job.lane
     from held
     cross join lateral (
         select job.id, job.kind, job.queue, job.priority, job.attempt, job.max_attempts, job.key, job.run_at,
-            job.enqueued_at, job.claimed_at, job.progress, job.note
+            job.enqueued_at, job.claimed_at, job.progress, job.note, job.lane
         from pitwheel.job
         where job.id >= held.id and job.id <= held.id and job.holder = held.worker
         order by job.id -- so that job_pkey is used, which alone has this order
@@ -36,7 +38,7 @@ running as (
 finished as materialized (
     select history.id, history.kind, history.queue, history.state,
         history.priority, history.attempt, history.max_attempts, history.key, history.run_at, history.enqueued_at,
-        history.claimed_at, history.finished_at, null::real as progress, history.note
+        history.claimed_at, history.finished_at, null::real as progress, history.note, history.lane
     from pitwheel.job_history as history
     where history.id < $1
     order by history.id desc
@@ -45,7 +47,7 @@ finished as materialized (
 unhappy as materialized (
     select history.id, history.kind, history.queue, history.state,
         history.priority, history.attempt, history.max_attempts, history.key, history.run_at, history.enqueued_at,
-        history.claimed_at, history.finished_at, null::real as progress, history.note
+        history.claimed_at, history.finished_at, null::real as progress, history.note, history.lane
     from pitwheel.job_history as history
     where history.id < $1
       and history.state <> 'done'
@@ -69,7 +71,7 @@ found as (
     table live union all table running union all table finished union all table unhappy
 )
 select found.id, found.kind, found.queue, found.state, found.priority, found.attempt, found.max_attempts, found.key,
-    found.run_at, found.enqueued_at, found.claimed_at, found.finished_at, found.progress, found.note,
+    found.run_at, found.enqueued_at, found.claimed_at, found.finished_at, found.progress, found.note, found.lane,
     exists (select from pitwheel.kind where kind.name = found.kind and kind.redacted) as redacted, scanned.floor
 from scanned
 left join found on (scanned.floor is null or found.id >= scanned.floor)

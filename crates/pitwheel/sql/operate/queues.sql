@@ -13,8 +13,8 @@ known as (
     select queue.name from pitwheel.queue where queue.name <> '*' or queue.paused_at is not null
 )
 select known.queue as name, queue.paused_at, everything.paused_at as all_paused_at,
-    counted.waiting, counted.running, counted.later, counted.oldest_due_at,
-    counted.waiting + counted.running + counted.later >= share.rows as capped
+    counted.waiting, counted.running, counted.later, counted.blocked, counted.oldest_due_at,
+    counted.waiting + counted.running + counted.later + counted.blocked >= share.rows as capped
 from known
 cross join (select $1 / greatest(count(*), 1) + 10 as rows from known) as share
 left join pitwheel.queue on queue.name = known.queue
@@ -22,7 +22,8 @@ left join pitwheel.queue as everything on everything.name = '*'
 left join lateral (
     select count(*) filter (where seen.holder is null and seen.run_at <= now()) as waiting,
         count(*) filter (where seen.holder is not null) as running,
-        count(*) filter (where seen.holder is null and seen.run_at > now()) as later,
+        count(*) filter (where seen.holder is null and seen.run_at > now() and seen.run_at < 'infinity') as later,
+        count(*) filter (where seen.run_at = 'infinity') as blocked,
         min(seen.run_at) filter (where seen.holder is null and seen.run_at <= now()) as oldest_due_at
     from (
         select job.holder, job.run_at

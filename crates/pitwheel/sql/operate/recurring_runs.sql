@@ -2,7 +2,7 @@
 -- Uses job_recurring and job_history_recurring.
 (select job.id, job.kind, job.queue, case when job.holder is null then 'waiting' else 'running' end as state,
     job.priority, job.attempt, job.max_attempts, job.key, job.run_at, job.enqueued_at, job.claimed_at,
-    null::timestamptz as finished_at, job.progress, job.note,
+    null::timestamptz as finished_at, job.progress, job.note, job.lane,
     exists (select from pitwheel.kind where kind.name = job.kind and kind.redacted) as redacted
 from pitwheel.job
 where job.recurring = $1
@@ -10,7 +10,7 @@ where job.recurring = $1
 union all
 (select history.id, history.kind, history.queue, history.state,
     history.priority, history.attempt, history.max_attempts, history.key, history.run_at, history.enqueued_at,
-    history.claimed_at, history.finished_at, null::real, history.note,
+    history.claimed_at, history.finished_at, null::real, history.note, history.lane,
     exists (select from pitwheel.kind where kind.name = history.kind and kind.redacted)
 from pitwheel.job_history as history
 where history.recurring = $1

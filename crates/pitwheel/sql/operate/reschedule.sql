@@ -1,6 +1,6 @@
--- reschedule.sql: waiting jobs are due at another time. A time in the past, or none, means now: claims rely on it that no
--- job gets a run_at far in the past (cursor.rs). The recurring job of a run gets the time, too; recurring jobs are locked before
--- jobs, as in 0005_recurring.sql.
+-- reschedule.sql: waiting jobs are due at another time. A blocked job stays blocked, and runs not before that time. A time in the
+-- past, or none, means now: claims rely on it that no job gets a run_at far in the past (cursor.rs). The
+-- recurring job of a run gets the time, too; recurring jobs are locked before jobs, as in 0005_recurring.sql.
 -- A job is found by a range of one id, in the order of ids: only job_pkey has that order. With `=` a plan could read all of
 -- job_due, which ends with the id, once the table was analyzed without rows.
 -- The update names the ids twice: the array is the index condition, and the join makes the order of job_pkey useful, so that
@@ -23,11 +23,12 @@ with target as materialized (
 ),
 moved as (
     update pitwheel.job
-    set run_at = greatest($2::timestamptz, clock_timestamp())
+    set run_at = case when job.run_at = 'infinity' then job.run_at else greatest($2::timestamptz, clock_timestamp()) end,
+        lane_at = case when job.run_at = 'infinity' then greatest($2::timestamptz, clock_timestamp()) end
     from target
     where job.id = any (array(select target.id from target))
       and job.id = target.id
-    returning job.id, job.queue, job.run_at, job.recurring
+    returning job.id, job.queue, coalesce(job.lane_at, job.run_at) as run_at, job.recurring
 ),
 mirrored as (
     update pitwheel.recurring

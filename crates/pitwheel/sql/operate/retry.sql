@@ -9,7 +9,7 @@ with back as (
         case when job_history.recurring is null then job_history.max_attempts else least(job_history.max_attempts, 20) end
             as max_attempts,
         job_history.priority, job_history.queue, job_history.kind, job_history.key,
-        job_history.payload, job_history.metadata, job_history.errors
+        job_history.payload, job_history.metadata, job_history.errors, job_history.lane, job_history.lane_pass
 ),
 audited as (
     insert into pitwheel.audit (actor, action, job_ids)
@@ -18,9 +18,10 @@ audited as (
     having count(*) > 0
 )
 insert into pitwheel.job (
-    id, run_at, enqueued_at, fence, timeout_ms, max_attempts, priority, queue, kind, key, payload, metadata, errors
+    id, run_at, enqueued_at, fence, timeout_ms, max_attempts, priority, queue, kind, key, payload, metadata, errors, lane,
+    lane_pass
 )
 select back.id, clock_timestamp(), back.enqueued_at, back.fence, back.timeout_ms, back.max_attempts, back.priority,
-    back.queue, back.kind, back.key, back.payload, back.metadata, back.errors
+    back.queue, back.kind, back.key, back.payload, back.metadata, back.errors, back.lane, back.lane_pass
 from back
-returning id, queue
+returning id, queue, lane

@@ -13,13 +13,15 @@ use crate::engine::recurring::recurrence;
 use crate::engine::settle::settle;
 use crate::engine::settle_columns::SettleResult;
 use crate::error::Error;
-use crate::job::claim::{Claim, Claimed, QueueSlots};
+use crate::job::claim::{Claim, ClaimRefusal, Claimed, QueueSlots};
 use crate::job::ending::Settlement;
 use crate::postgres::{Params, Sql, query};
 
 const CLAIM: &str = include_str!("../../sql/engine/claim.sql");
 const CLAIM_FOR_WORKERS: &str = include_str!("../../sql/engine/claim_for_workers.sql");
 const CLAIM_ALONE: &str = include_str!("../../sql/engine/claim_alone.sql");
+const CLAIM_BY_ID: &str = include_str!("../../sql/engine/claim_by_id.sql");
+const CLAIM_REFUSAL: &str = include_str!("../../sql/engine/claim_refusal.sql");
 const LOOK_BACK: &str = include_str!("../../sql/engine/look_back.sql");
 const UNKNOWN_HOLDS: &str = include_str!("../../sql/engine/unknown_holds.sql");
 
@@ -54,7 +56,7 @@ pub async fn claim(
         )
         .await?;
     let mut names = Names::default();
-    Ok(rows.iter().map(|row| claimed(row, worker, row.get(14), &mut names)).collect())
+    Ok(rows.iter().map(|row| claimed(row, worker, row.get(15), &mut names)).collect())
 }
 
 /// The result of a claim.
@@ -95,16 +97,16 @@ pub async fn claim_for_workers(
     let rows = client.rows(CLAIM_FOR_WORKERS, params).await?;
     let (mut holds, mut alive_slots) = (HashMap::new(), slots_by_worker.len());
     for row in &rows {
-        let made: (Option<Vec<i64>>, Option<Vec<i64>>) = (row.get(15), row.get(16));
+        let made: (Option<Vec<i64>>, Option<Vec<i64>>) = (row.get(16), row.get(17));
         if let (Some(workers), Some(ids)) = made {
             holds.extend(workers.into_iter().zip(ids));
-            let count: i64 = row.get(17);
+            let count: i64 = row.get(18);
             alive_slots = usize::try_from(count).unwrap_or(alive_slots);
         }
     }
     let mut names = Names::default();
     let read = rows.iter().map(|row| {
-        let worker: i64 = row.get(14);
+        let worker: i64 = row.get(15);
         claimed(row, worker, holds.get(&worker).copied().unwrap_or_default(), &mut names)
     });
     Ok(ClaimedJobs { jobs: read.collect(), alive_slots })
@@ -119,7 +121,35 @@ pub async fn claim_alone(
 ) -> Result<Option<Claimed>, Error> {
     let params: Params = &[(&worker, Type::INT8), (&queues, Type::TEXT_ARRAY), (&kinds, Type::TEXT_ARRAY)];
     let rows = query(client, CLAIM_ALONE, params).await?;
-    Ok(rows.first().map(|row| claimed(row, worker, row.get(14), &mut Names::default())))
+    Ok(rows.first().map(|row| claimed(row, worker, row.get(15), &mut Names::default())))
+}
+
+/// Claims this job for a worker, also before its time. Of several callers one gets it.
+///
+/// Not safe to cancel, like [`claim`].
+pub async fn claim_by_id(
+    client: &impl Sql,
+    worker: i64,
+    id: i64,
+    kinds: &[String],
+) -> Result<Result<Claimed, ClaimRefusal>, Error> {
+    let params: Params = &[(&worker, Type::INT8), (&id, Type::INT8), (&kinds, Type::TEXT_ARRAY)];
+    let rows = query(client, CLAIM_BY_ID, params).await?;
+    if let Some(row) = rows.first() {
+        return Ok(Ok(claimed(row, worker, row.get(15), &mut Names::default())));
+    }
+    let params: Params = &[(&id, Type::INT8), (&kinds, Type::TEXT_ARRAY)];
+    let rows = query(client, CLAIM_REFUSAL, params).await?;
+    let reason = rows.first().ok_or(Error::NotFound(id, "no job had this id, or its history was pruned"))?;
+    Ok(Err(match reason.get::<_, &str>(0) {
+        "lane_busy" => ClaimRefusal::LaneBusy,
+        "out_of_attempts" => ClaimRefusal::OutOfAttempts,
+        "paused" => ClaimRefusal::Paused,
+        "other_kind" => ClaimRefusal::NoHandler,
+        "finished" => ClaimRefusal::Finished,
+        // Also if it changed since, or the worker was declared dead or is quiet.
+        _ => ClaimRefusal::Taken,
+    }))
 }
 
 /// Releases jobs that these workers hold without knowing it. A claim that failed here may have been committed at the server; its
@@ -204,7 +234,7 @@ impl Names {
     }
 }
 
-/// Reads a row by position, in the column order that the claim statements share: by name, each of 500 rows would look up 15
+/// Reads a row by position, in the column order that the claim statements share: by name, each of 500 rows would look up 16
 /// names.
 fn claimed(row: &Row, holder: i64, hold: i64, names: &mut Names) -> Claimed {
     let timeout_ms: Option<i64> = row.get(4);
@@ -222,6 +252,7 @@ fn claimed(row: &Row, holder: i64, hold: i64, names: &mut Names) -> Claimed {
         metadata: row.get(11),
         ctid: row.get(12),
         recurrence: row.get::<_, Option<&str>>(13).and_then(recurrence),
+        lane: row.get(14),
         hold,
     }
 }

@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::Error;
-use crate::job::limits::ENQUEUE_MAX;
+use crate::job::lane::Lane;
+use crate::job::limits::{ENQUEUE_MAX, LANES_MAX};
 use crate::job::new_job::NewJob;
 use crate::postgres::Sql;
 
@@ -37,6 +38,8 @@ pub(crate) struct Columns<'a> {
     pub(crate) timeouts_ms: Vec<Option<i64>>,
     pub(crate) metadata: Vec<Option<&'a str>>,
     pub(crate) keys: Vec<Option<&'a str>>,
+    pub(crate) lanes: Vec<Option<&'a str>>,
+    pub(crate) lane_passes: Vec<bool>,
 }
 
 impl<'a> Columns<'a> {
@@ -51,6 +54,8 @@ impl<'a> Columns<'a> {
         self.timeouts_ms.push(job.timeout.map(millis));
         self.metadata.push(job.metadata.as_ref().and_then(|json| json.as_deref().ok()));
         self.keys.push(job.key.as_deref());
+        self.lanes.push(job.lane.as_ref().map(Lane::as_json));
+        self.lane_passes.push(job.lane_pass);
     }
 
     /// The queues in which something is due at once.
@@ -62,8 +67,9 @@ impl<'a> Columns<'a> {
         queues
     }
 
+    /// Whether some of the jobs have a key or a lane.
     pub(crate) fn keyed(&self) -> bool {
-        self.keys.iter().any(Option::is_some)
+        self.keys.iter().chain(&self.lanes).any(Option::is_some)
     }
 }
 
@@ -107,7 +113,10 @@ impl<'a> Enqueuing<'a> {
                 "jobs with key `{key}` end faster than they can be looked up: try again"
             )));
         }
-        self.sent = self.left.split_off(self.left.len().saturating_sub(ENQUEUE_MAX));
+        let in_lane = |at: &usize| self.jobs[*at].lane.is_some();
+        let most =
+            if self.left.iter().rev().take(ENQUEUE_MAX).any(in_lane) { LANES_MAX } else { ENQUEUE_MAX };
+        self.sent = self.left.split_off(self.left.len().saturating_sub(most));
         self.sent.reverse();
         let mut columns = Columns::default();
         self.sent.iter().for_each(|&at| columns.push(&self.jobs[at]));
@@ -130,8 +139,11 @@ impl<'a> Enqueuing<'a> {
     }
 }
 
-/// The types of the parameters. Only the statement with keys takes the last one.
-const TYPES: [Type; 10] = [
+/// How many parameters the statement for jobs without keys and lanes has.
+const PLAIN: usize = 9;
+
+/// The types of the parameters of the statement for keys and lanes. The other one takes the first of them.
+const TYPES: [Type; 13] = [
     Type::TEXT_ARRAY,
     Type::TEXT_ARRAY,
     Type::TEXT_ARRAY,
@@ -142,16 +154,24 @@ const TYPES: [Type; 10] = [
     Type::INT8_ARRAY,
     Type::TEXT_ARRAY,
     Type::TEXT_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::BOOL_ARRAY,
+    Type::BOOL,
 ];
 
 /// The statement for this batch, and the types of its parameters.
 pub(crate) fn statement(columns: &Columns<'_>) -> (&'static str, &'static [Type]) {
     const KEYED: &[Type] = &TYPES;
-    if columns.keyed() { (ENQUEUE_KEYED, KEYED) } else { (ENQUEUE, &KEYED[..TYPES.len() - 1]) }
+    if columns.keyed() { (ENQUEUE_KEYED, KEYED) } else { (ENQUEUE, &KEYED[..PLAIN]) }
 }
 
-/// Sends one batch with the engine's own driver.
-pub(crate) async fn send(client: &impl Sql, columns: Columns<'_>) -> Result<Vec<Inserted>, Error> {
+/// Sends one batch with the engine's own driver. `promote`: lanes without a head get one at once; not in a user's transaction, because
+/// until it commits nobody else could promote these lanes.
+pub(crate) async fn send(
+    client: &impl Sql,
+    columns: Columns<'_>,
+    promote: bool,
+) -> Result<Vec<Inserted>, Error> {
     let values: [&(dyn ToSql + Sync); TYPES.len()] = [
         &columns.kinds,
         &columns.payloads,
@@ -163,6 +183,9 @@ pub(crate) async fn send(client: &impl Sql, columns: Columns<'_>) -> Result<Vec<
         &columns.timeouts_ms,
         &columns.metadata,
         &columns.keys,
+        &columns.lanes,
+        &columns.lane_passes,
+        &promote,
     ];
     let (sql, types) = statement(&columns);
     let params: Vec<_> = values.into_iter().zip(types.iter().cloned()).collect();

@@ -1,10 +1,11 @@
-//! The maintenance that every node does: sweep, prune, and plan recurring jobs. There is no leader; `skip locked` keeps the nodes apart.
+//! The maintenance that every node does: sweep, prune, plan recurring jobs, and promote jobs of lanes. There is no leader; `skip locked` keeps the nodes apart.
 
 use std::time::{Duration, Instant};
 
 use tokio_postgres::types::Type;
 use tokio_util::sync::CancellationToken;
 
+use crate::engine::lanes::look_after_lanes;
 use crate::engine::recurring::{plan_runs, restore_lost_runs};
 use crate::engine::retry::RetryDelay;
 use crate::engine::sweep::{Swept, declare_dead, settle_abandoned};
@@ -28,8 +29,19 @@ pub fn lease_limit(lease: Duration) -> Duration {
     (lease / RENEWALS).max(Duration::from_millis(500)).min(lease / 2)
 }
 
-/// Sweeps, through a pool for leases, and prunes, until `stop`. `name` is for logs.
+/// Sweeps, through a pool for leases, prunes, plans and promotes, until `stop`. `name` is for logs.
 pub async fn maintain(
+    (pool, lease_pool): (&Pool, &Pool),
+    name: &str,
+    lease: Duration,
+    keep_history: Duration,
+    stop: &CancellationToken,
+) {
+    let sweeps = sweep_and_plan((pool, lease_pool), name, lease, keep_history, stop);
+    tokio::join!(sweeps, look_after_lanes(pool, name, stop));
+}
+
+async fn sweep_and_plan(
     (pool, lease_pool): (&Pool, &Pool),
     name: &str,
     lease: Duration,
@@ -91,6 +103,8 @@ pub(crate) async fn prune(client: &impl Sql, keep: Duration) -> Result<i32, Erro
     let sql = include_str!("../../sql/engine/prune_history.sql");
     let rows = query(client, sql, &[(&seconds, Type::FLOAT8)]).await?;
     query(client, include_str!("../../sql/engine/prune_audit.sql"), &[]).await?;
+    let lanes = include_str!("../../sql/engine/prune_lanes.sql");
+    query(client, lanes, &[(&seconds, Type::FLOAT8)]).await?;
     metrics::maintained("prune", begun.elapsed());
     Ok(rows.first().map_or(0, |row| row.get(0)))
 }

@@ -17,6 +17,7 @@ pub(crate) mod cursor;
 pub(crate) mod enqueue;
 pub(crate) mod gauges;
 pub(crate) mod hint;
+pub(crate) mod lanes;
 pub(crate) mod lease;
 pub(crate) mod maintenance;
 pub(crate) mod recurring;
@@ -29,12 +30,15 @@ pub(crate) mod sweep;
 pub(crate) mod token;
 
 pub use self::batcher::{Batcher, Linger};
-pub use self::claim::{ClaimedJobs, claim, claim_alone, claim_for_workers, look_back, release_unknown};
+pub use self::claim::{
+    ClaimedJobs, claim, claim_alone, claim_by_id, claim_for_workers, look_back, release_unknown,
+};
 pub use self::claim_sink::{ClaimSink, Reserved};
 pub use self::claimer::run_claimer;
 pub use self::cursor::{Bounds, Cursor, LookedBack, Position};
 pub use self::gauges::{InFlight, WorkerCount, in_flight, worker_counts};
 pub use self::hint::{HintListener, OnDue, OnSettled, hint_settled, listen};
+pub use self::lanes::{Promoted, promote_checked};
 pub use self::lease::{
     AttemptInfo, HeartbeatReply, Hold, Registration, Renewed, alive_workers, attempts, cancel_requests,
     claims_of_token, heartbeat, held, progress, quiet_workers, register, renew, retire, workers_of_token,

@@ -16,6 +16,7 @@ use crate::postgres::{Ctid, Params, Sql};
 const COMPLETE: &str = include_str!("../../sql/engine/complete.sql");
 const DONE: &str = include_str!("../../sql/engine/done.sql");
 pub(crate) const FINISH: &str = include_str!("../../sql/engine/finish.sql");
+const DONE_IN_LANES: &str = include_str!("../../sql/engine/done_in_lanes.sql");
 const PUT_BACK: &str = include_str!("../../sql/engine/put_back.sql");
 #[cfg(any(feature = "sqlx", feature = "tokio-postgres"))]
 pub(crate) const LOCK_CLAIM: &str = include_str!("../../sql/engine/lock_claim.sql");
@@ -41,8 +42,9 @@ pub async fn settle(
     let mut results = vec![SettleResult::Lost; batch.len()];
     let mut holds = holds;
     let (order, repeated) = in_order(batch);
-    let ByStatement { done, forgotten, mut finished, back, done_runs, mut runs } = by_statement(batch, order);
-    for (statement, which) in [(DONE, done), (COMPLETE, forgotten)] {
+    let ByStatement { done, forgotten, in_lanes, mut finished, back, done_runs, mut runs } =
+        by_statement(batch, order);
+    for (statement, which) in [(DONE, done), (COMPLETE, forgotten), (DONE_IN_LANES, in_lanes)] {
         if !which.is_empty() {
             let completed = complete(client, statement, batch, &which, holds, &mut results).await;
             // One of the rows is locked, or refused: finish.sql finds out which.
@@ -123,6 +125,8 @@ async fn find_already_settled(client: &impl Sql, batch: &[Settlement], results: 
 struct ByStatement {
     done: Vec<usize>,
     forgotten: Vec<usize>,
+    /// Jobs of lanes.
+    in_lanes: Vec<usize>,
     finished: Vec<usize>,
     back: Vec<usize>,
     /// Runs of recurring jobs, with a plan: those that are done and have nothing else to write, and the others.
@@ -144,7 +148,7 @@ fn unless_locked(executed: Result<(), Error>) -> Result<bool, Error> {
 fn by_statement(batch: &[Settlement], order: Vec<usize>) -> ByStatement {
     let mut sorted = ByStatement::default();
     for at in order {
-        let Settlement { claim, ending, plan } = &batch[at];
+        let Settlement { claim, ending, plan, in_lane } = &batch[at];
         let which = match ending {
             Ending::Done { ctid: Some(_), result: None, then, .. }
                 if plan.is_some() && then.is_empty() && claim.holder != 0 =>
@@ -157,6 +161,7 @@ fn by_statement(batch: &[Settlement], order: Vec<usize>) -> ByStatement {
                 if then.is_empty() && claim.holder != 0 =>
             {
                 match history {
+                    _ if *in_lane => &mut sorted.in_lanes,
                     History::All => &mut sorted.done,
                     History::FailuresOnly => &mut sorted.forgotten,
                 }
@@ -270,13 +275,16 @@ async fn complete(
 ) -> Result<(), Error> {
     let claims = ClaimColumns::new(which.iter().map(|&at| batch[at].claim));
     let ctids: Vec<Option<Ctid>> = which.iter().map(|&at| batch[at].ending.ctid()).collect();
+    let kept: Vec<bool> = which.iter().map(|&at| batch[at].ending.keeps_history()).collect();
     let params: Params = &[
         (&claims.ids, Type::INT8_ARRAY),
         (&claims.fences, Type::INT8_ARRAY),
         (&claims.holders, Type::INT8_ARRAY),
         (&ctids, Type::TID_ARRAY),
         (&emptied, Type::INT8_ARRAY),
+        (&kept, Type::BOOL_ARRAY),
     ];
+    let params = if statement == DONE_IN_LANES { params } else { &params[..5] };
     mark(&client.rows(statement, params).await?, batch, which, results);
     Ok(())
 }

@@ -66,7 +66,7 @@ impl<'a> Finish<'a> {
     }
 
     /// The parameters in the order of the statement, each with its type.
-    pub(crate) fn params(&self) -> [(&(dyn ToSql + Sync), Type); 21] {
+    pub(crate) fn params(&self) -> [(&(dyn ToSql + Sync), Type); 23] {
         let followers = &self.followers;
         [
             (&self.claims.ids, Type::INT8_ARRAY),
@@ -90,6 +90,8 @@ impl<'a> Finish<'a> {
             (&self.if_cancelled, Type::BOOL_ARRAY),
             (&self.claims.holders, Type::INT8_ARRAY),
             (&self.followed.holders, Type::INT8_ARRAY),
+            (&followers.lanes, Type::TEXT_ARRAY),
+            (&followers.lane_passes, Type::BOOL_ARRAY),
         ]
     }
 }

@@ -95,6 +95,7 @@ async fn settle_page(client: &impl Sql, above: i64) -> Result<Page, Error> {
         let id: Option<i64> = row.get("id");
         id.map(|id| Settlement {
             plan: None,
+            in_lane: false,
             claim: Claim { id, fence: row.get("fence"), holder: row.get("holder") },
             ending: after_crash(row.get("crashes"), unsigned(row.get("attempt")), row.get("worker")),
         })

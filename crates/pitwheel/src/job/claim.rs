@@ -37,6 +37,37 @@ pub enum Settled {
     Lost,
 }
 
+/// Why a job could not be claimed by its id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClaimRefusal {
+    /// Another worker has it.
+    Taken,
+    /// It is done, dead or cancelled.
+    Finished,
+    /// It has no attempts left.
+    OutOfAttempts,
+    /// Another job of its lane is live and comes first.
+    LaneBusy,
+    /// Its queue is paused.
+    Paused,
+    /// The worker has no handler for its kind.
+    NoHandler,
+}
+
+impl std::fmt::Display for ClaimRefusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            ClaimRefusal::Taken => "another worker has it",
+            ClaimRefusal::Finished => "it is finished",
+            ClaimRefusal::OutOfAttempts => "it has no attempts left",
+            ClaimRefusal::LaneBusy => "another job of its lane comes first",
+            ClaimRefusal::Paused => "its queue is paused",
+            ClaimRefusal::NoHandler => "the worker has no handler for its kind",
+        })
+    }
+}
+
 /// The free slots for a queue.
 #[derive(Debug, Clone)]
 pub struct QueueSlots {
@@ -71,6 +102,8 @@ pub struct Claimed {
     pub kind: Arc<str>,
     /// Its key, if it has one.
     pub key: Option<String>,
+    /// The name of its lane, as JSON text.
+    pub lane: Option<String>,
     /// Its payload, as JSON text.
     pub payload: String,
     /// Its metadata, as JSON text.

@@ -161,12 +161,14 @@ pub struct Settlement {
     pub ending: Ending,
     /// When its recurring job runs next. Without it, for a run, the maintenance of a node plans that.
     pub plan: Option<Box<Plan>>,
+    /// The job is known to be in a lane, so that the next one of many lanes is promoted at once.
+    pub in_lane: bool,
 }
 
 impl Settlement {
     /// The ending of a job that is no run of a recurring job.
     pub fn new(claim: Claim, ending: Ending) -> Settlement {
-        Settlement { claim, ending, plan: None }
+        Settlement { claim, ending, plan: None, in_lane: false }
     }
 
     /// The claim is given back as if it had never been made.
@@ -258,6 +260,11 @@ impl Ending {
             Ending::Done { ctid, .. } => *ctid,
             _ => None,
         }
+    }
+
+    /// Whether the job is done and moves to the history.
+    pub(crate) fn keeps_history(&self) -> bool {
+        matches!(self, Ending::Done { history: History::All, .. })
     }
 
     /// Whether it lets the job wait again.

@@ -6,6 +6,9 @@ use std::time::Duration;
 pub const CLAIM_MAX: usize = 500;
 /// Jobs per enqueue statement: enough to make the round trip cheap, few enough to bound a message (500 × 256 KiB at worst).
 pub const ENQUEUE_MAX: usize = 500;
+/// Jobs per enqueue statement, and rows per promotion, where lanes are concerned. Each lane takes a lock until the commit, and
+/// the server's memory for locks is limited: 6,400 by default.
+pub const LANES_MAX: usize = 100;
 /// Endings per settle, and results per report.
 pub const SETTLE_MAX: usize = 1000;
 /// Followers per job. More jobs belong into an enqueue of their own.

@@ -6,6 +6,7 @@ pub(crate) mod claim;
 pub(crate) mod cron;
 pub(crate) mod ending;
 pub(crate) mod followers;
+pub(crate) mod lane;
 pub mod limits;
 pub(crate) mod misfire;
 pub(crate) mod new_job;

@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::Error;
+use crate::job::lane::Lane;
 use crate::job::limits::SPAN_MAX;
 use crate::job::payload::{self, PayloadError};
 use crate::job::trace::TraceContext;
@@ -58,6 +59,8 @@ pub struct NewJob {
     pub(crate) max_attempts: u32,
     pub(crate) timeout: Option<Duration>,
     pub(crate) key: Option<String>,
+    pub(crate) lane: Option<Lane>,
+    pub(crate) lane_pass: bool,
 }
 
 impl NewJob {
@@ -86,6 +89,8 @@ impl NewJob {
             max_attempts: 20,
             timeout: None,
             key: None,
+            lane: None,
+            lane_pass: false,
         }
     }
 
@@ -131,6 +136,19 @@ impl NewJob {
         self
     }
 
+    /// Its lane: jobs of one lane run one at a time, in the order in which they were enqueued, across all queues and nodes. A
+    /// job that waits for its time, as after a failure, keeps the others of its lane waiting, unless [`NewJob::lane_pass`] is set.
+    pub fn lane(mut self, lane: impl Into<Lane>) -> NewJob {
+        self.lane = Some(lane.into());
+        self
+    }
+
+    /// While this job waits for its time (a delay, or the next attempt), others of its lane may run.
+    pub fn lane_pass(mut self, pass: bool) -> NewJob {
+        self.lane_pass = pass;
+        self
+    }
+
     /// Data about the job that is not its payload: a tenant, a trace, a reason.
     pub fn metadata(mut self, metadata: &impl Serialize) -> NewJob {
         self.metadata = Some(to_json(metadata));
@@ -168,6 +186,13 @@ impl NewJob {
         check_name("queue", &self.queue)?;
         if let Some(key) = &self.key {
             check_key(key)?;
+        }
+        match &self.lane {
+            Some(lane) => lane.check()?,
+            None if self.lane_pass => {
+                return Err(Error::Invalid("lane_pass needs a lane: name one".into()));
+            }
+            None => {}
         }
         if !(-9..=9).contains(&self.priority) {
             return Err(Error::Invalid(format!(

@@ -8,6 +8,8 @@ use crate::error::Error;
 pub enum State {
     /// Not held by a worker: due now or later.
     Waiting,
+    /// Behind another job of its lane.
+    Blocked,
     /// Held by a worker.
     Running,
     /// Completed.
@@ -20,12 +22,14 @@ pub enum State {
 
 impl State {
     /// All states, in the order of a job's life.
-    pub const ALL: [State; 5] = [State::Waiting, State::Running, State::Done, State::Dead, State::Cancelled];
+    pub const ALL: [State; 6] =
+        [State::Waiting, State::Blocked, State::Running, State::Done, State::Dead, State::Cancelled];
 
     /// The name used in tables, the CLI and the API.
     pub fn as_str(self) -> &'static str {
         match self {
             State::Waiting => "waiting",
+            State::Blocked => "blocked",
             State::Running => "running",
             State::Done => "done",
             State::Dead => "dead",
@@ -40,7 +44,9 @@ impl std::str::FromStr for State {
     fn from_str(word: &str) -> Result<State, Error> {
         let found = State::ALL.into_iter().find(|state| state.as_str() == word);
         found.ok_or_else(|| {
-            Error::Invalid(format!("state `{word}` is not one of waiting, running, done, dead, cancelled"))
+            Error::Invalid(format!(
+                "state `{word}` is not one of waiting, blocked, running, done, dead, cancelled"
+            ))
         })
     }
 }

@@ -52,6 +52,8 @@ pub(crate) struct ChangeReport {
     pub(crate) jobs: HashMap<i64, Changed>,
     /// The queues in which something is due now.
     pub(crate) due: Vec<String>,
+    /// The lanes of jobs that are live again, as JSON text.
+    pub(crate) lanes: Vec<String>,
 }
 
 impl Change {
@@ -107,6 +109,7 @@ async fn retry(client: &impl Sql, actor: &str, ids: &[i64], report: &mut ChangeR
             for row in rows {
                 report.jobs.insert(row.get(0), Changed::Done);
                 report.due.push(row.get(1));
+                report.lanes.extend(row.get::<_, Option<String>>(2));
             }
         }
         Err(Error::Database(refusal)) if refusal.refused_with("23505") => match ids {

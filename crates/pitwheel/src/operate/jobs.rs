@@ -15,6 +15,9 @@ use crate::postgres::{Params, Sql, query};
 /// A page with a filter scans at most this many rows, then returns a cursor.
 const WINDOW: i64 = 10_000;
 
+/// Why a job was not found.
+pub(crate) const MISSING: &str = "no job had this id, or its history was pruned";
+
 /// Which jobs to list. The default is the newest 50.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
@@ -49,7 +52,7 @@ impl Filter {
         match self.state {
             None if self.finished => [0, 0, window, 0],
             None => [window, 0, window, 0],
-            Some(State::Waiting) => [WINDOW, 0, 0, 0],
+            Some(State::Waiting | State::Blocked) => [WINDOW, 0, 0, 0],
             Some(State::Running) => [0, window, 0, 0],
             Some(State::Done) => [0, 0, WINDOW, 0],
             Some(State::Dead | State::Cancelled) => [0, 0, 0, WINDOW],
@@ -85,7 +88,9 @@ pub struct JobSummary {
     pub max_attempts: i32,
     /// Its key.
     pub key: Option<String>,
-    /// The time at which it is, or was, due.
+    /// The name of its lane, as JSON text.
+    pub lane: Option<String>,
+    /// The time at which it is, or was, due. Of a blocked job: the earliest time at which it runs.
     pub run_at: SystemTime,
     /// When it was enqueued.
     pub enqueued_at: SystemTime,
@@ -161,7 +166,7 @@ pub(crate) async fn jobs_by_id(client: &impl Sql, ids: &[i64]) -> Result<Vec<Job
 
 pub(crate) async fn job(client: &impl Sql, id: i64) -> Result<JobDetail, Error> {
     let rows = query(client, include_str!("../../sql/operate/job.sql"), &[(&id, Type::INT8)]).await?;
-    let row = rows.first().ok_or(Error::NotFound(id, "no job had this id, or its history was pruned"))?;
+    let row = rows.first().ok_or(Error::NotFound(id, MISSING))?;
     Ok(JobDetail {
         summary: summary(row)?,
         fence: row.get("fence"),
@@ -187,6 +192,7 @@ pub(crate) fn summary(row: &Row) -> Result<JobSummary, Error> {
         attempt: row.get("attempt"),
         max_attempts: row.get("max_attempts"),
         key: row.get("key"),
+        lane: row.get("lane"),
         run_at: row.get("run_at"),
         enqueued_at: row.get("enqueued_at"),
         claimed_at: row.get("claimed_at"),

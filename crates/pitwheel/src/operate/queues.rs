@@ -25,6 +25,8 @@ pub struct QueueSummary {
     pub running: i64,
     /// The number of jobs that are due later.
     pub later: i64,
+    /// The number of jobs behind another one of their lane.
+    pub blocked: i64,
     /// Whether counting stopped before all jobs were counted.
     pub capped: bool,
     /// When the longest waiting of the counted jobs was due.
@@ -44,6 +46,7 @@ pub(crate) async fn queues(client: &impl Sql) -> Result<Vec<QueueSummary>, Error
             waiting,
             running,
             later,
+            blocked: row.get("blocked"),
             capped: row.get("capped"),
             oldest_due_at: row.get("oldest_due_at"),
         }

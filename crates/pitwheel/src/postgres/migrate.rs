@@ -23,6 +23,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 3, name: "settle", sql: include_str!("../../migrations/0003_settle.sql") },
     Migration { version: 4, name: "alone", sql: include_str!("../../migrations/0004_alone.sql") },
     Migration { version: 5, name: "recurring", sql: include_str!("../../migrations/0005_recurring.sql") },
+    Migration { version: 6, name: "lanes", sql: include_str!("../../migrations/0006_lanes.sql") },
 ];
 
 /// Lets one node migrate at a time.

@@ -47,7 +47,7 @@ pub async fn complete_with(
     context: &Context,
     completion: Completion,
 ) -> Result<Completed, Error> {
-    let Settlement { claim, ending, plan } = context.complete_in_transaction(completion)?;
+    let Settlement { claim, ending, plan, .. } = context.complete_in_transaction(completion)?;
     let (mut columns, mut plans) = (Finish::default(), Plans::default());
     columns.push(claim, &ending);
     plans.push(plan.as_deref());
@@ -64,10 +64,14 @@ pub async fn complete_with(
         .bind(columns.emptied)
         .bind(columns.followed.ids)
         .bind(columns.followed.fences);
+    let lanes = std::mem::take(&mut columns.followers.lanes);
+    let lane_passes = std::mem::take(&mut columns.followers.lane_passes);
     let mut query = bind(query, columns.followers, true)
         .bind(columns.if_cancelled)
         .bind(columns.claims.holders)
-        .bind(columns.followed.holders);
+        .bind(columns.followed.holders)
+        .bind(lanes)
+        .bind(lane_passes);
     if run.is_some() {
         query = query
             .bind(plans.versions)
@@ -135,10 +139,16 @@ async fn change(transaction: &mut PgConnection, sql: &'static str, id: i64) -> R
     query.fetch_optional(transaction).await?.ok_or(Error::NotFound(id, MISSING))
 }
 
-async fn send(transaction: &mut PgConnection, columns: Columns<'_>) -> Result<Vec<Inserted>, Error> {
+async fn send(transaction: &mut PgConnection, mut columns: Columns<'_>) -> Result<Vec<Inserted>, Error> {
     let keyed = columns.keyed();
-    let query = ::sqlx::query(if keyed { ENQUEUE_KEYED } else { ENQUEUE });
-    let rows = bind(query, columns, keyed).persistent(false).fetch_all(transaction).await?;
+    let lanes = std::mem::take(&mut columns.lanes);
+    let lane_passes = std::mem::take(&mut columns.lane_passes);
+    let mut query = bind(::sqlx::query(if keyed { ENQUEUE_KEYED } else { ENQUEUE }), columns, keyed);
+    if keyed {
+        // Lanes are not promoted in a user's transaction: until it commits, nobody else could promote them.
+        query = query.bind(lanes).bind(lane_passes).bind(false);
+    }
+    let rows = query.persistent(false).fetch_all(transaction).await?;
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }
 

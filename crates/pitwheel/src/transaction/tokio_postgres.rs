@@ -29,7 +29,7 @@ pub async fn enqueue<T: Into<NewJob>>(
     let jobs: Vec<NewJob> = jobs.into_iter().map(Into::into).collect();
     let mut enqueuing = Enqueuing::new(&jobs)?;
     while let Some(columns) = enqueuing.next()? {
-        enqueuing.inserted(enqueue::send(transaction.client(), columns).await?);
+        enqueuing.inserted(enqueue::send(transaction.client(), columns, false).await?);
     }
     Ok(enqueuing.finish())
 }
@@ -47,7 +47,7 @@ pub async fn complete_with(
     context: &Context,
     completion: Completion,
 ) -> Result<Completed, Error> {
-    let Settlement { claim, ending, plan } = context.complete_in_transaction(completion)?;
+    let Settlement { claim, ending, plan, .. } = context.complete_in_transaction(completion)?;
     let (mut columns, mut plans) = (Finish::default(), Plans::default());
     columns.push(claim, &ending);
     plans.push(plan.as_deref());

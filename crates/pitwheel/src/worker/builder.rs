@@ -8,13 +8,15 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Pitwheel;
+use crate::engine::claim::claim_by_id;
+use crate::engine::claim_sink::ClaimSink;
 use crate::engine::claimer::run_claimer;
 use crate::engine::hint;
 use crate::engine::lease::{self, Registration};
 use crate::engine::maintenance::{lease_limit, maintain};
 use crate::engine::retry::RetryDelay;
 use crate::error::Error;
-use crate::job::claim::QueueSlots;
+use crate::job::claim::{ClaimRefusal, QueueSlots};
 use crate::job::ending::Verdict;
 use crate::job::new_job::{Job, check_name};
 use crate::metrics;
@@ -192,7 +194,7 @@ impl Worker {
             return Err(Error::Invalid("a worker needs at least one queue and one handler".into()));
         }
         match std::mem::replace(&mut self.source, JobSource::None) {
-            JobSource::Database(pitwheel) => self.run_at_database(pitwheel, shutdown).await,
+            JobSource::Database(pitwheel) => self.run_at_database(pitwheel, shutdown, None).await,
             #[cfg(feature = "remote")]
             JobSource::Server(address) => {
                 let worker = remote::Remote::new(&address, self.name, self.handlers);
@@ -218,10 +220,37 @@ impl Worker {
         self.run(shutdown).await
     }
 
+    /// Claims this job, also before its time, runs it, and ends when it has ended. Of several callers one gets the job. The worker
+    /// needs a handler for its kind, and no queue. `shutdown` ends it earlier, as in [`Worker::run`].
+    ///
+    /// # Errors
+    /// As for [`Worker::run`]; [`Error::NotFound`] if there is no such job; and for a remote worker.
+    pub async fn run_job(
+        mut self,
+        id: i64,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<Result<Stats, ClaimRefusal>, Error> {
+        if let Some(problem) = self.problem.take() {
+            return Err(problem);
+        }
+        let JobSource::Database(pitwheel) = std::mem::replace(&mut self.source, JobSource::None) else {
+            return Err(Error::Invalid("a worker that runs one job needs a database".into()));
+        };
+        self.queues.clear();
+        let mut found = None;
+        let stats = self.run_at_database(pitwheel, shutdown, Some((id, &mut found))).await?;
+        match found {
+            Some(Err(error)) => Err(error),
+            Some(Ok(Some(refusal))) => Ok(Err(refusal)),
+            _ => Ok(Ok(stats)),
+        }
+    }
+
     async fn run_at_database(
         self,
         pitwheel: Pitwheel,
         shutdown: impl Future<Output = ()>,
+        only: Option<OnlyJob<'_>>,
     ) -> Result<Stats, Error> {
         let lease_pool = pitwheel.pool_for_loops(LEASE_CONNECTIONS, lease_limit(self.lease))?;
         let pool = pitwheel.pool_for_loops(CONNECTIONS, Duration::MAX)?.sharing_with(&lease_pool);
@@ -256,7 +285,7 @@ impl Worker {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            () = run_loops(&core, &shut, self.grace, self.keep_history) => {}
+            () = run_loops(&core, &shut, self.grace, self.keep_history, only) => {}
             () = listening => {}
             () = async { shutdown.await; std::future::pending().await } => {}
         }
@@ -288,11 +317,36 @@ impl Worker {
     }
 }
 
+/// The id of the only job to run, and where to say why it was not claimed.
+type OnlyJob<'a> = (i64, &'a mut Option<Result<Option<ClaimRefusal>, Error>>);
+
+/// Claims the job and starts it. Returns why it was not claimed.
+async fn start_only(core: &Arc<Core>, id: i64) -> Result<Option<ClaimRefusal>, Error> {
+    let kinds = &core.registration.kinds;
+    let claimed = core.pool.run(async |client| claim_by_id(&client, core.id(), id, kinds).await).await?;
+    Ok(match claimed {
+        Ok(job) => {
+            core.start(vec![job]);
+            None
+        }
+        Err(refusal) => Some(refusal),
+    })
+}
+
 /// The loops of a worker, until it has stopped and the last ending is written.
-async fn run_loops(core: &Arc<Core>, shut: &CancellationToken, grace: Duration, keep_history: Duration) {
+async fn run_loops(
+    core: &Arc<Core>,
+    shut: &CancellationToken,
+    grace: Duration,
+    keep_history: Duration,
+    only: Option<OnlyJob<'_>>,
+) {
     let ended = CancellationToken::new();
     let work = async {
-        run_claimer(core).await;
+        match only {
+            Some((id, found)) => *found = Some(start_only(core, id).await),
+            None => run_claimer(core).await,
+        }
         core.finish_within(grace, shut).await;
         core.endings.close();
     };

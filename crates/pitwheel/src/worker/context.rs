@@ -92,6 +92,11 @@ impl Context {
         self.inner.job.key.as_deref()
     }
 
+    /// The name of its lane, as JSON text.
+    pub fn lane(&self) -> Option<&str> {
+        self.inner.job.lane.as_deref()
+    }
+
     /// The recurring job that this job is a run of.
     pub fn recurring(&self) -> Option<&Recurrence> {
         self.inner.job.recurrence.as_deref()
@@ -199,7 +204,7 @@ impl Context {
             recurrence.after_run(RunEnd::Done(next), recurrence.clock.now(), fastrand::f64())
         });
         let ending = Ending::Done { history: self.inner.history, ctid: None, result, then };
-        Ok(Settlement { claim: self.claim(), ending, plan: plan.map(Box::new) })
+        Ok(Settlement { claim: self.claim(), ending, plan: plan.map(Box::new), in_lane: false })
     }
 
     pub(crate) fn was_settled_by_handler(&self) -> bool {

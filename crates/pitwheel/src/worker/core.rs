@@ -120,12 +120,11 @@ impl Core {
         self.run_times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts what was settled. A job that its handler settled in a transaction of its own is not lost when the settle here finds
-    /// it gone.
+    /// Counts what was settled. A job that its handler has settled itself is not lost when it is gone here.
     pub(super) fn settled(&self, batch: &[Settlement], results: &[SettleResult]) {
         let (mut settled, mut lost) = (0, 0);
         let mut slots = self.slots();
-        for (Settlement { claim, ending, plan }, result) in batch.iter().zip(results) {
+        for (Settlement { claim, ending, plan, .. }, result) in batch.iter().zip(results) {
             if matches!(result, SettleResult::Locked | SettleResult::Refused(_)) {
                 continue;
             }
@@ -145,6 +144,7 @@ impl Core {
                     "lost: the job was given to another worker while it ran here"
                 );
             }
+            attempt.context.lane().inspect(|_| self.due.notify_one()); // the next of its lane is due
             metrics::ended(attempt.context.queue(), attempt.context.kind(), ending, attempt.took());
         }
         drop(slots);
@@ -380,7 +380,7 @@ async fn run_one(core: Arc<Core>, handler: Option<Arc<Handler>>, context: Contex
     let random = fastrand::f64();
     let recurrence = context.recurring();
     if let Some((ending, plan)) = recurrence.and_then(|run| skip_late(run, context.attempt(), random)) {
-        return core.end(Settlement { claim, ending, plan });
+        return core.end(Settlement { claim, ending, plan, in_lane: false });
     }
     let outcome = handler.run(&context).await;
     let attempt = Attempt {
@@ -396,5 +396,5 @@ async fn run_one(core: Arc<Core>, handler: Option<Arc<Handler>>, context: Contex
         Some(recurrence) => decide_run(outcome, &attempt, recurrence, random),
         None => (decide(outcome, &attempt, random), None),
     };
-    core.end(Settlement { claim, ending, plan });
+    core.end(Settlement { claim, ending, plan, in_lane: context.lane().is_some() });
 }

@@ -115,7 +115,7 @@ fn settles_with(fast: bool) -> Session {
                 cancelled: false,
             };
             let (ending, plan) = decide_run(Outcome::Verdict(().into()), &attempt, &recurrence, 0.5);
-            connection.write(Settlement { claim: FIRST, ending, plan }).await
+            connection.write(Settlement { claim: FIRST, ending, plan, in_lane: false }).await
         })
         .sql("commit")
 }

@@ -4,5 +4,6 @@ mod by_id;
 mod claim;
 mod explain;
 mod functions;
+mod lanes;
 mod recurring;
 mod statements;

@@ -38,11 +38,11 @@ const STATEMENTS: [Statement; 17] = [
     statement!(
         "engine/finish_runs.sql",
         "bigint[], bigint[], text[], text[], text[], bigint[], bigint[], bigint[], text[], text[], text[], bigint[], bigint[],
-            smallint[], int[], bigint[], text[], text[], bool[], bigint[], bigint[], bigint[], bigint[], bigint[], text[],
-            bigint[], bigint[]",
+            smallint[], int[], bigint[], text[], text[], bool[], bigint[], bigint[], text[], bool[], bigint[], bigint[], bigint[],
+            text[], bigint[], bigint[]",
         "ids(), fences(), of('done'::text), '{}', of('1'::text), '{}', ids(), fences(), of('next'::text), of('{}'::text),
             of('default'::text), of(0::bigint), '{}', of(0::smallint), of(1), '{}', '{}', ids()::text[], of(false),
-            of(1::bigint), of(1::bigint), of(0::bigint), of(1900000000000000), of(1900000000000000), of('r'::text), '{}',
+            of(1::bigint), of(1::bigint), '{}', '{}', of(0::bigint), of(1900000000000000), of(1900000000000000), of('r'::text), '{}',
             of(0::bigint)"
     ),
     statement!(

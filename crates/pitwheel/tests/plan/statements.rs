@@ -29,10 +29,10 @@ pub(crate) const STATEMENTS: [Statement; 28] = [
     statement!(
         "engine/finish.sql",
         "bigint[], bigint[], text[], text[], text[], bigint[], bigint[], bigint[], text[], text[], text[], bigint[], bigint[],
-            smallint[], int[], bigint[], text[], text[], bool[], bigint[], bigint[]",
+            smallint[], int[], bigint[], text[], text[], bool[], bigint[], bigint[], text[], bool[]",
         "ids(), fences(), of('done'::text), '{}', of('1'::text), holds(), ids(), fences(), of('next'::text), of('{}'::text),
             of('default'::text), of(0::bigint), '{}', of(0::smallint), of(1), '{}', '{}', ids()::text[], of(false),
-            of(1::bigint), of(1::bigint)"
+            of(1::bigint), of(1::bigint), '{}', '{}'"
     ),
     statement!(
         "engine/put_back.sql",
@@ -78,9 +78,9 @@ pub(crate) const STATEMENTS: [Statement; 28] = [
     statement!("engine/claim_alone.sql", "bigint, text[], text[]", "1, '{default}', '{test}'"),
     statement!(
         "engine/enqueue_keyed.sql",
-        "text[], text[], text[], bigint[], bigint[], smallint[], int[], bigint[], text[], text[]",
+        "text[], text[], text[], bigint[], bigint[], smallint[], int[], bigint[], text[], text[], text[], bool[], bool",
         "of('test'::text), of('{}'::text), of('default'::text), of(0::bigint), '{}', of(0::smallint), of(1), '{}', '{}',
-            keys()"
+            keys(), '{}', '{}', true"
     ),
     Statement {
         name: "pitwheel.complete",

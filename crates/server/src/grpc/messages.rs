@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use pitwheel::engine::Claimed;
-use pitwheel::{Claim, Error, JobDetail, NewJob, Recurrence, State, TraceContext};
+use pitwheel::{Claim, Error, JobDetail, Lane, NewJob, Recurrence, State, TraceContext};
 use pitwheel_proto::v1;
 
 use crate::limits;
@@ -48,6 +48,7 @@ pub(crate) fn assignment(job: Claimed) -> v1::Assignment {
         tracestate: tracestate.flatten(),
         worker_id: job.claim.holder,
         recurrence: job.recurrence.as_deref().map(recurrence),
+        lane: job.lane,
     }
 }
 
@@ -98,10 +99,13 @@ pub(crate) fn new_job(job: v1::NewJob) -> Result<NewJob, Error> {
     if let Some(metadata) = job.metadata {
         new = new.metadata_raw(metadata);
     }
-    Ok(new)
+    if let Some(lane) = job.lane {
+        new = new.lane(Lane::from_json(&lane)?);
+    }
+    Ok(new.lane_pass(job.lane_pass))
 }
 
-/// One job in full. `redact` hides key, note, payload, metadata, result and error messages of a redacted kind.
+/// One job in full. `redact` hides key, lane, note, payload, metadata, result and error messages of a redacted kind.
 pub(crate) fn job(detail: JobDetail, redact: bool) -> v1::Job {
     let redacted = detail.summary.redacted && redact;
     let shown = |json: Option<String>| json.filter(|_| !redacted);
@@ -109,6 +113,7 @@ pub(crate) fn job(detail: JobDetail, redact: bool) -> v1::Job {
     let summary = detail.summary;
     let state = match summary.state {
         State::Waiting => v1::JobState::Waiting,
+        State::Blocked => v1::JobState::Blocked,
         State::Running => v1::JobState::Running,
         State::Done => v1::JobState::Done,
         State::Dead => v1::JobState::Dead,
@@ -135,5 +140,6 @@ pub(crate) fn job(detail: JobDetail, redact: bool) -> v1::Job {
         errors: errors.to_string(),
         result: shown(detail.result),
         redacted,
+        lane: shown(summary.lane),
     }
 }

@@ -229,7 +229,7 @@ impl WorkerService for Workers {
             let run = sent_run.or_else(|| attempt.and_then(|attempt| attempt.recurrence.clone()));
             match result.write(attempt, ctid, run.as_deref()) {
                 Write::Ending(ending, plan) => {
-                    endings.push(Settlement { claim, ending, plan });
+                    endings.push(Settlement { claim, ending, plan, in_lane: false });
                     sources.push(source);
                     ending_at.push(at);
                 }

@@ -6,8 +6,9 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use pitwheel::engine::limits::ENQUEUE_MAX;
-use pitwheel::{Change, Changed, Filter, NewJob, Pitwheel};
+use pitwheel::{Change, Changed, Filter, Lane, NewJob, Pitwheel};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
@@ -33,7 +34,7 @@ pub(crate) struct JobFilter {
     #[param(pattern = "^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,62}$")]
     #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,62}$")]
     kind: Option<String>,
-    /// Only jobs in this state: `waiting`, `running`, `done`, `dead` or `cancelled`.
+    /// Only jobs in this state: `waiting`, `blocked`, `running`, `done`, `dead` or `cancelled`.
     #[param(value_type = Option<JobState>)]
     #[schema(value_type = Option<JobState>)]
     state: Option<String>,
@@ -90,7 +91,7 @@ pub(crate) async fn list_history(
     Query(filter): Query<JobFilter>,
 ) -> Result<Json<JobPage>, Problem> {
     caller.check(Permission::View)?;
-    if matches!(filter.state.as_deref(), Some("waiting" | "running")) {
+    if matches!(filter.state.as_deref(), Some("waiting" | "blocked" | "running")) {
         return Err(Problem::invalid(
             "the history has only jobs that are done, dead or cancelled: GET /api/v1/jobs lists the others",
         ));
@@ -99,11 +100,14 @@ pub(crate) async fn list_history(
 }
 
 async fn page(pitwheel: &Pitwheel, caller: &Caller, filter: &Filter) -> Result<Json<JobPage>, Problem> {
-    let redact = caller.needs_redaction();
     let page = pitwheel.jobs(filter).await?;
-    // A filter by key would tell a caller who may not see keys whether a job has one.
-    let shown = page.jobs.into_iter().filter(|job| !(redact && job.redacted && filter.key.is_some()));
-    Ok(Json(JobPage { jobs: shown.map(|job| JobLine::new(job, redact)).collect(), next: page.next }))
+    Ok(Json(job_page(page, caller.needs_redaction(), filter.key.is_some())))
+}
+
+/// One page. `by_hidden`: the jobs were found by a key or a lane, which would tell a caller who may not see these whether a job has it.
+pub(crate) fn job_page(page: pitwheel::JobPage, redact: bool, by_hidden: bool) -> JobPage {
+    let shown = page.jobs.into_iter().filter(|job| !(redact && job.redacted && by_hidden));
+    JobPage { jobs: shown.map(|job| JobLine::new(job, redact)).collect(), next: page.next }
 }
 
 /// Shows one job in full, with its payload and errors.
@@ -150,6 +154,12 @@ pub(crate) struct JobToEnqueue {
     /// JSON about the job beside its payload, such as a trace context.
     #[schema(value_type = Option<Value>)]
     metadata: Option<Box<RawValue>>,
+    /// The lane: a string, or an array of strings, integers, booleans and nulls, at most 512 bytes. Jobs of one lane run one at a time,
+    /// in the order in which they were enqueued.
+    #[schema(value_type = Option<Value>)]
+    lane: Option<Value>,
+    /// While the job waits for its time (a delay, or the next attempt), others of its lane may run; default false.
+    lane_pass: Option<bool>,
 }
 
 impl JobToEnqueue {
@@ -182,7 +192,10 @@ impl JobToEnqueue {
         if let Some(metadata) = self.metadata {
             job = job.metadata_raw(metadata.get());
         }
-        Ok(job)
+        if let Some(lane) = self.lane {
+            job = job.lane(Lane::of(lane)?);
+        }
+        Ok(job.lane_pass(self.lane_pass.unwrap_or(false)))
     }
 }
 

@@ -19,7 +19,10 @@ use crate::auth::middleware::is_grpc;
 use crate::dispatch::node::Node;
 use crate::error::Error;
 use crate::http::openapi::document;
-use crate::http::{audit, events, jobs, kinds, own_routes, probes, queues, recurring, tokens, workers};
+use crate::http::recover::StaleAfter;
+use crate::http::{
+    audit, events, jobs, kinds, lanes, own_routes, probes, queues, recover, recurring, tokens, workers,
+};
 use crate::limits;
 use crate::observe::metrics::Metrics;
 use crate::observe::watch::Watch;
@@ -42,6 +45,7 @@ pub(crate) struct Api {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) readiness: Readiness,
     pub(crate) document: Arc<OpenApi>,
+    pub(crate) stale_after: StaleAfter,
 }
 
 impl FromRef<Api> for Pitwheel {
@@ -74,6 +78,12 @@ impl FromRef<Api> for Arc<OpenApi> {
     }
 }
 
+impl FromRef<Api> for StaleAfter {
+    fn from_ref(api: &Api) -> StaleAfter {
+        api.stale_after
+    }
+}
+
 impl FromRef<Api> for Readiness {
     fn from_ref(api: &Api) -> Readiness {
         api.readiness.clone()
@@ -89,7 +99,10 @@ fn api_routes() -> OpenApiRouter<Api> {
         .routes(routes!(jobs::retry_jobs))
         .routes(routes!(jobs::delete_jobs))
         .routes(routes!(jobs::reschedule_jobs))
+        .routes(routes!(recover::recover_job))
         .routes(routes!(jobs::list_history))
+        .routes(routes!(lanes::show_current))
+        .routes(routes!(lanes::list_lane_jobs))
         .routes(routes!(queues::list_queues))
         .routes(routes!(queues::pause_queue))
         .routes(routes!(queues::resume_queue))

@@ -109,7 +109,12 @@ fn queue_gauges(text: &mut String, queues: &[Gauges]) {
     let states = real().flat_map(|queue| {
         let count =
             |state: &str, jobs: i64| (labels(&[("queue", &queue.name), ("state", state)]), jobs as f64);
-        [count("waiting", queue.waiting), count("running", queue.running), count("later", queue.later)]
+        [
+            count("waiting", queue.waiting),
+            count("running", queue.running),
+            count("later", queue.later),
+            count("blocked", queue.blocked),
+        ]
     });
     gauge(text, "pitwheel_jobs", "Live jobs; the count stops at 10,000 in total.", states);
     gauge(

@@ -20,6 +20,7 @@ pub(crate) struct Gauges {
     pub(crate) waiting: i64,
     pub(crate) running: i64,
     pub(crate) later: i64,
+    pub(crate) blocked: i64,
     /// How long the oldest due job has waited; 0: none waits.
     pub(crate) oldest_seconds: f64,
     pub(crate) paused: bool,
@@ -29,13 +30,14 @@ pub(crate) struct Gauges {
 
 impl Gauges {
     fn jobs(&self) -> i64 {
-        self.waiting + self.running.max(self.in_flight) + self.later
+        self.waiting + self.running.max(self.in_flight) + self.later + self.blocked
     }
 
     fn add(&mut self, other: &Gauges) {
         self.waiting += other.waiting;
         self.running += other.running;
         self.later += other.later;
+        self.blocked += other.blocked;
         self.oldest_seconds = self.oldest_seconds.max(other.oldest_seconds);
         self.paused |= other.paused;
         self.in_flight += other.in_flight;
@@ -48,7 +50,8 @@ pub(crate) fn fold(queues: &[QueueSummary], running: &[InFlight], now: SystemTim
     let mut by_name: HashMap<&str, Gauges> = HashMap::new();
     for queue in queues {
         let gauges = by_name.entry(&queue.name).or_default();
-        (gauges.waiting, gauges.running, gauges.later) = (queue.waiting, queue.running, queue.later);
+        (gauges.waiting, gauges.running) = (queue.waiting, queue.running);
+        (gauges.later, gauges.blocked) = (queue.later, queue.blocked);
         let age = queue.oldest_due_at.and_then(|at| now.duration_since(at).ok());
         gauges.oldest_seconds = age.map_or(0.0, |age| age.as_secs_f64());
         gauges.paused = queue.paused_at.is_some();

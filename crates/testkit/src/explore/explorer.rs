@@ -22,15 +22,17 @@ const CLEAN: &str = "
     delete from pitwheel.queue;
     delete from pitwheel.job_history;
     delete from pitwheel.recurring;
+    delete from pitwheel.lane;
+    delete from pitwheel.lane_check;
     update pitwheel.sweep_tick set ticked_at = clock_timestamp() - interval '1 second';
     select setval('pitwheel.job_id_seq', 100);";
 
-/// Every job and its state, as in `1 done | 2 running by 7 (dead) to cancel | 3 waiting`.
+/// Every job and its state, as in `1 done | 2 running by 7 (dead) to cancel | 3 waiting | 4 blocked`.
 const JOBS: &str = "
     select coalesce(string_agg(one, ' | ' order by one), 'nothing')
     from (
         select job.id
-            || coalesce(' running by ' || job.holder, ' waiting')
+            || coalesce(' running by ' || job.holder, case when job.run_at = 'infinity' then ' blocked' else ' waiting' end)
             || case when worker.dead_at is not null then ' (dead)' else '' end
             || case when job.cancel_requested_at is not null then ' to cancel' else '' end
         from pitwheel.job
@@ -101,7 +103,21 @@ impl<'a> Explorer<'a> {
 
     /// Adds a job that this worker claimed, under fence 1.
     pub fn running(self, id: i64, worker: i64) -> Explorer<'a> {
-        self.waiting(id).setup(&format!(
+        self.waiting(id).claimed(id, worker)
+    }
+
+    /// Adds a job of a lane, given as JSON text: its head, if it is the first.
+    pub fn in_lane(self, id: i64, lane: &str) -> Explorer<'a> {
+        self.setup(&format!(
+            "insert into pitwheel.job (id, run_at, enqueued_at, max_attempts, priority, queue, kind, payload, lane)
+            values ({id}, clock_timestamp(), clock_timestamp(), 20, 0, 'default', 'test', '{{}}', '{lane}');
+            select from pitwheel.promote_checked('0', 100)"
+        ))
+    }
+
+    /// Lets this worker claim the job, under fence 1.
+    pub fn claimed(self, id: i64, worker: i64) -> Explorer<'a> {
+        self.setup(&format!(
             "update pitwheel.job set holder = {worker}, fence = 1, attempt = 1, claimed_at = clock_timestamp()
                 where id = {id};
             insert into pitwheel.hold (worker, job_ids) values ({worker}, array[{id}])"

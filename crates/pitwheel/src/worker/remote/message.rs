@@ -24,6 +24,8 @@ pub(super) fn new_job(job: &NewJob) -> v1::NewJob {
         timeout: job.timeout.and_then(|span| span.try_into().ok()),
         key: job.key.clone(),
         metadata: job.metadata.clone().and_then(Result::ok),
+        lane: job.lane.as_ref().map(|lane| lane.as_json().to_owned()),
+        lane_pass: job.lane_pass,
     }
 }
 
@@ -47,7 +49,7 @@ pub(super) fn result_bytes(result: &v1::Result) -> usize {
 /// About how many bytes a job takes up in a message.
 pub(super) fn job_bytes(job: &v1::NewJob) -> usize {
     let optional = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-    200 + job.payload.len() + optional(&job.metadata) + optional(&job.key)
+    200 + job.payload.len() + optional(&job.metadata) + optional(&job.key) + optional(&job.lane)
 }
 
 pub(super) fn claim_message(claim: Claim) -> v1::Claim {
@@ -129,6 +131,7 @@ pub(super) fn claimed(worker: i64, job: v1::Assignment) -> Claimed {
         payload: job.payload,
         metadata: job.metadata,
         recurrence: job.recurrence.and_then(recurrence),
+        lane: job.lane,
     }
 }
 

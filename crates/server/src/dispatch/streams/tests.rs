@@ -24,6 +24,7 @@ fn job(id: i64) -> Claimed {
         queue: "default".into(),
         kind: "work".into(),
         key: None,
+        lane: None,
         payload: "{}".to_owned(),
         metadata: None,
         recurrence: None,

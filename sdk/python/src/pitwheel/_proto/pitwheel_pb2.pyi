@@ -36,6 +36,7 @@ class JobState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     JOB_STATE_DONE: _ClassVar[JobState]
     JOB_STATE_DEAD: _ClassVar[JobState]
     JOB_STATE_CANCELLED: _ClassVar[JobState]
+    JOB_STATE_BLOCKED: _ClassVar[JobState]
 FAILURE_CAUSE_UNSPECIFIED: FailureCause
 FAILURE_CAUSE_ERROR: FailureCause
 FAILURE_CAUSE_PANIC: FailureCause
@@ -53,6 +54,7 @@ JOB_STATE_RUNNING: JobState
 JOB_STATE_DONE: JobState
 JOB_STATE_DEAD: JobState
 JOB_STATE_CANCELLED: JobState
+JOB_STATE_BLOCKED: JobState
 
 class StreamJobsRequest(_message.Message):
     __slots__ = ("worker", "queues", "kinds", "slots", "process")
@@ -101,7 +103,7 @@ class Assignments(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("job_id", "fence", "kind", "queue", "payload", "attempt", "max_attempts", "timeout", "key", "metadata", "traceparent", "tracestate", "worker_id", "recurrence")
+    __slots__ = ("job_id", "fence", "kind", "queue", "payload", "attempt", "max_attempts", "timeout", "key", "metadata", "traceparent", "tracestate", "worker_id", "recurrence", "lane")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -116,6 +118,7 @@ class Assignment(_message.Message):
     TRACESTATE_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     RECURRENCE_FIELD_NUMBER: _ClassVar[int]
+    LANE_FIELD_NUMBER: _ClassVar[int]
     job_id: int
     fence: int
     kind: str
@@ -130,7 +133,8 @@ class Assignment(_message.Message):
     tracestate: str
     worker_id: int
     recurrence: Recurrence
-    def __init__(self, job_id: _Optional[int] = ..., fence: _Optional[int] = ..., kind: _Optional[str] = ..., queue: _Optional[str] = ..., payload: _Optional[str] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., key: _Optional[str] = ..., metadata: _Optional[str] = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ..., worker_id: _Optional[int] = ..., recurrence: _Optional[_Union[Recurrence, _Mapping]] = ...) -> None: ...
+    lane: str
+    def __init__(self, job_id: _Optional[int] = ..., fence: _Optional[int] = ..., kind: _Optional[str] = ..., queue: _Optional[str] = ..., payload: _Optional[str] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., key: _Optional[str] = ..., metadata: _Optional[str] = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ..., worker_id: _Optional[int] = ..., recurrence: _Optional[_Union[Recurrence, _Mapping]] = ..., lane: _Optional[str] = ...) -> None: ...
 
 class Recurrence(_message.Message):
     __slots__ = ("recurring_id", "key", "planned_at", "consecutive_failures", "interval", "cadence", "misfire", "version", "claimed_at")
@@ -279,7 +283,7 @@ class EnqueueRequest(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[NewJob, _Mapping]]] = ...) -> None: ...
 
 class NewJob(_message.Message):
-    __slots__ = ("kind", "payload", "queue", "run_at", "priority", "max_attempts", "timeout", "key", "metadata", "delay")
+    __slots__ = ("kind", "payload", "queue", "run_at", "priority", "max_attempts", "timeout", "key", "metadata", "delay", "lane", "lane_pass")
     KIND_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
@@ -290,6 +294,8 @@ class NewJob(_message.Message):
     KEY_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
     DELAY_FIELD_NUMBER: _ClassVar[int]
+    LANE_FIELD_NUMBER: _ClassVar[int]
+    LANE_PASS_FIELD_NUMBER: _ClassVar[int]
     kind: str
     payload: str
     queue: str
@@ -300,7 +306,9 @@ class NewJob(_message.Message):
     key: str
     metadata: str
     delay: _duration_pb2.Duration
-    def __init__(self, kind: _Optional[str] = ..., payload: _Optional[str] = ..., queue: _Optional[str] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., priority: _Optional[int] = ..., max_attempts: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., key: _Optional[str] = ..., metadata: _Optional[str] = ..., delay: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    lane: str
+    lane_pass: bool
+    def __init__(self, kind: _Optional[str] = ..., payload: _Optional[str] = ..., queue: _Optional[str] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., priority: _Optional[int] = ..., max_attempts: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., key: _Optional[str] = ..., metadata: _Optional[str] = ..., delay: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., lane: _Optional[str] = ..., lane_pass: bool = ...) -> None: ...
 
 class EnqueueResponse(_message.Message):
     __slots__ = ("jobs",)
@@ -329,7 +337,7 @@ class GetJobResponse(_message.Message):
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "state", "kind", "queue", "priority", "attempt", "max_attempts", "run_at", "enqueued_at", "claimed_at", "finished_at", "key", "payload", "metadata", "progress", "note", "errors", "result", "redacted")
+    __slots__ = ("id", "state", "kind", "queue", "priority", "attempt", "max_attempts", "run_at", "enqueued_at", "claimed_at", "finished_at", "key", "payload", "metadata", "progress", "note", "errors", "result", "redacted", "lane")
     ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -349,6 +357,7 @@ class Job(_message.Message):
     ERRORS_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     REDACTED_FIELD_NUMBER: _ClassVar[int]
+    LANE_FIELD_NUMBER: _ClassVar[int]
     id: int
     state: JobState
     kind: str
@@ -368,7 +377,8 @@ class Job(_message.Message):
     errors: str
     result: str
     redacted: bool
-    def __init__(self, id: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., kind: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., enqueued_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., claimed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., key: _Optional[str] = ..., payload: _Optional[str] = ..., metadata: _Optional[str] = ..., progress: _Optional[float] = ..., note: _Optional[str] = ..., errors: _Optional[str] = ..., result: _Optional[str] = ..., redacted: bool = ...) -> None: ...
+    lane: str
+    def __init__(self, id: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., kind: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., enqueued_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., claimed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., key: _Optional[str] = ..., payload: _Optional[str] = ..., metadata: _Optional[str] = ..., progress: _Optional[float] = ..., note: _Optional[str] = ..., errors: _Optional[str] = ..., result: _Optional[str] = ..., redacted: bool = ..., lane: _Optional[str] = ...) -> None: ...
 
 class CancelJobRequest(_message.Message):
     __slots__ = ("job_id",)

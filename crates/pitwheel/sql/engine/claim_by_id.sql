@@ -1,0 +1,39 @@
+-- claim_by_id.sql: claims the job $2 for the worker $1, if it waits, also before its time, and records it in a hold. Waits for a
+-- transaction that has locked it, so of several callers one gets the job. Same columns as claim.sql.
+-- Uses job_pkey: a job is found by a range of one id, in the order of ids, which no other index has.
+-- Zero rows: claim_refusal.sql says why; or the worker was declared dead or is quiet.
+with due as materialized (
+    select job.ctid as tid, job.id
+    from pitwheel.job
+    where job.id >= $2
+      and job.id <= $2
+      and job.holder is null
+      and job.run_at < 'infinity'
+      and job.attempt < job.max_attempts
+      and job.kind = any($3::text[])
+      and exists (select from pitwheel.worker where worker.id = $1 and worker.dead_at is null and worker.quiet_at is null)
+      and not exists (
+          select from pitwheel.queue
+          where queue.name in (job.queue, '*') and queue.paused_at is not null
+      )
+    order by job.id
+    limit 1
+    for no key update of job
+),
+held as (
+    insert into pitwheel.hold (worker, job_ids)
+    select $1, array_agg(due.id)
+    from due
+    having count(*) > 0
+    returning hold.id
+)
+update pitwheel.job
+set holder = $1, fence = job.fence + 1, attempt = job.attempt + 1, claimed_at = clock_timestamp()
+where job.ctid = any (array(select due.tid from due))
+returning job.id, job.fence, job.attempt, job.max_attempts, job.timeout_ms, job.run_at, job.priority, job.queue, job.kind,
+    job.key, job.payload::text, job.metadata::text, job.ctid,
+    case when job.recurring is not null then (
+        select recurrence.state from pitwheel.recurrence where recurrence.id = job.recurring
+    ) end as recurrence,
+    job.lane,
+    (select held.id from held) as hold

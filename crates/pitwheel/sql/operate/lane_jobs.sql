@@ -1,0 +1,35 @@
+-- lane_jobs.sql: the jobs of the lane $1, live and finished, newest first, one page at a time: ids below $2.
+-- Uses job_lane, once for the head and once for those behind it, and job_history_lane.
+select found.id, found.kind, found.queue, found.state, found.priority, found.attempt, found.max_attempts, found.key,
+    found.run_at, found.enqueued_at, found.claimed_at, found.finished_at, found.progress, found.note, found.lane,
+    exists (select from pitwheel.kind where kind.name = found.kind and kind.redacted) as redacted
+from (
+    (select job.id, job.kind, job.queue, case when job.holder is null then 'waiting' else 'running' end as state,
+        job.priority, job.attempt, job.max_attempts, job.key, job.run_at, job.enqueued_at, job.claimed_at,
+        null::timestamptz as finished_at, job.progress, job.note, job.lane
+    from pitwheel.job
+    where job.lane = pitwheel.lane_text($1::text::jsonb)
+      and (case when job.run_at = 'infinity' then job.id else 0 end) = 0
+      and job.id < $2)
+    union all
+    (select job.id, job.kind, job.queue, 'blocked', job.priority, job.attempt, job.max_attempts, job.key,
+        coalesce(job.lane_at, job.enqueued_at), job.enqueued_at, job.claimed_at, null::timestamptz, job.progress, job.note,
+        job.lane
+    from pitwheel.job
+    where job.lane = pitwheel.lane_text($1::text::jsonb)
+      and (case when job.run_at = 'infinity' then job.id else 0 end) > 0
+      and (case when job.run_at = 'infinity' then job.id else 0 end) < $2
+    order by job.lane desc, (case when job.run_at = 'infinity' then job.id else 0 end) desc
+    limit $3)
+    union all
+    (select history.id, history.kind, history.queue, history.state, history.priority, history.attempt, history.max_attempts,
+        history.key, history.run_at, history.enqueued_at, history.claimed_at, history.finished_at, null::real, history.note,
+        history.lane
+    from pitwheel.job_history as history
+    where history.lane = pitwheel.lane_text($1::text::jsonb)
+      and history.id < $2
+    order by history.id desc
+    limit $3)
+) as found
+order by found.id desc
+limit $3

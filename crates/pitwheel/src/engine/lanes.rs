@@ -1,0 +1,99 @@
+//! Promotion: a lane without a head gets one.
+//!
+//! An enqueue through the library promotes its lanes itself, and a settle makes the next job of the lane its head. What neither could
+//! see, because two transactions overlapped, or because a user's transaction had enqueued, is in `pitwheel.lane_check`. Every node
+//! looks there once a second.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use tokio_postgres::types::Type;
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::hint::{Hints, log_unhinted};
+use crate::engine::retry::RetryDelay;
+use crate::error::Error;
+use crate::job::limits::LANES_MAX;
+use crate::metrics;
+use crate::postgres::{Pool, Sql};
+
+const PROMOTE_CHECKED: &str = include_str!("../../sql/engine/promote_checked.sql");
+const PROMOTE_LANES: &str = include_str!("../../sql/engine/promote_lanes.sql");
+
+/// How often a node looks at the lanes that need it. A job that was enqueued in a user's transaction waits up to this long.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often a look reads from the first transaction on: after a failover that lost transactions, their ids are given again.
+const DEEP_LOOK: Duration = Duration::from_secs(60);
+/// Statements per look, so that one stays short.
+const PAGES_MAX: usize = 50;
+/// The transaction from which a deep look reads.
+const FIRST: &str = "0";
+
+/// What one statement promoted.
+pub struct Promoted {
+    /// The queue of each new head.
+    pub queues: Vec<String>,
+    /// The transaction from which to read the next time.
+    pub first: String,
+    /// Whether there may be more.
+    pub full: bool,
+}
+
+/// Promotes up to 100 of the lanes that need it, of the transactions from `first` on (at first `0`).
+pub async fn promote_checked(client: &impl Sql, first: &str) -> Result<Promoted, Error> {
+    let most = i32::try_from(LANES_MAX).unwrap_or(i32::MAX);
+    let rows = client.rows(PROMOTE_CHECKED, &[(&first, Type::TEXT), (&most, Type::INT4)]).await?;
+    let row = rows.first().ok_or_else(|| Error::Invalid("a promotion returned no row".into()))?;
+    Ok(Promoted { queues: row.get(0), first: row.get(1), full: row.get::<_, i32>(2) >= most })
+}
+
+/// Promotes these lanes, given as JSON text, unless they have a head.
+pub(crate) async fn promote_lanes(client: &impl Sql, lanes: &[&str]) -> Result<(), Error> {
+    for part in lanes.chunks(LANES_MAX) {
+        client.rows(PROMOTE_LANES, &[(&part, Type::TEXT_ARRAY)]).await?;
+    }
+    Ok(())
+}
+
+/// Promotes lanes that need it, once a second, until `stop`. `name` is for logs.
+pub(crate) async fn look_after_lanes(pool: &Pool, name: &str, stop: &CancellationToken) {
+    let mut retry_delay = RetryDelay::default();
+    let mut first = FIRST.to_owned();
+    let mut next_deep_look = Instant::now() + DEEP_LOOK;
+    let hints = Hints::default();
+    while !stop.is_cancelled() {
+        if Instant::now() >= next_deep_look {
+            FIRST.clone_into(&mut first);
+            next_deep_look = Instant::now() + DEEP_LOOK;
+        }
+        match look_once(pool, &hints, &mut first).await {
+            Ok(()) => {
+                retry_delay.reset();
+                tokio::select! {
+                    () = tokio::time::sleep(LOOK) => {}
+                    () = stop.cancelled() => {}
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, worker = name, "cannot promote jobs of lanes, will try again");
+                retry_delay.wait(stop).await;
+            }
+        }
+    }
+}
+
+async fn look_once(pool: &Pool, hints: &Hints, first: &mut String) -> Result<(), Error> {
+    for _ in 0..PAGES_MAX {
+        let promoted = pool.run(async |client| promote_checked(&client, first).await).await?;
+        metrics::promoted(promoted.queues.len());
+        first.clone_from(&promoted.first);
+        let queues: BTreeSet<String> = promoted.queues.into_iter().collect();
+        for queue in queues {
+            log_unhinted(pool.run(async |client| hints.due(&client, &queue).await).await);
+        }
+        if !promoted.full {
+            break;
+        }
+    }
+    Ok(())
+}
