@@ -96,13 +96,14 @@ impl Load {
         }
     }
 
-    /// The job that does it.
-    pub(crate) fn job(&self) -> NewJob {
-        match self.kind() {
+    /// The job that does it, in its lane.
+    pub(crate) fn job(&self) -> Result<NewJob, pitwheel::Error> {
+        let job = match self.kind() {
             EmissionRecalc::KIND => NewJob::of(&EmissionRecalc(self.clone())),
             CsvIngest::KIND => NewJob::of(&CsvIngest(self.clone())),
             FactorIngest::KIND => NewJob::of(&FactorIngest(self.clone())),
             _ => NewJob::of(&UnitSync(self.clone())),
-        }
+        };
+        Ok(job.lane(pitwheel::Lane::of(self.lane.key())?))
     }
 }

@@ -1,9 +1,9 @@
 //! Jobs of the ingestion over HTTP.
 
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use pitwheel::Role;
-use pitwheel_server::{Caller, ErrorResponses, Problem};
+use pitwheel_server::{Caller, ErrorResponses, Path, Problem, Query};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 

@@ -1,9 +1,9 @@
 //! Lanes over HTTP.
 
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use pitwheel::Role;
-use pitwheel_server::{Caller, ErrorResponses, Problem};
+use pitwheel_server::{Caller, ErrorResponses, Problem, Query};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 

@@ -1,12 +1,12 @@
 //! Rejected rows over HTTP.
 
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::try_unfold;
 use pitwheel::Role;
-use pitwheel_server::{Caller, ErrorResponses, Problem};
+use pitwheel_server::{Caller, ErrorResponses, Path, Problem};
 
 use crate::error::Error;
 use crate::http::problem::problem;

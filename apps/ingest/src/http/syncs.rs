@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use pitwheel::Role;
-use pitwheel_server::{Caller, ErrorResponses, Problem};
+use pitwheel_server::{Body, Caller, ErrorResponses, Problem};
 
 use crate::csv::CsvOptions;
 use crate::http::problem::problem;
@@ -18,7 +18,7 @@ use crate::lane::Lane;
 pub(crate) async fn request_ingest_sync(
     State(ingest): State<Ingest>,
     caller: Caller,
-    Json(lane): Json<Lane>,
+    Body(lane): Body<Lane>,
 ) -> Result<(StatusCode, Json<JobView>), Problem> {
     caller.require(Role::Operator)?;
     let id = ingest.sync(&lane, &CsvOptions::default(), caller.name()).await.map_err(problem)?;

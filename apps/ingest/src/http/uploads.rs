@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use pitwheel::Role;
-use pitwheel_server::{Caller, ErrorResponses, Problem};
+use pitwheel_server::{Caller, ErrorResponses, Problem, Query};
 use serde::Deserialize;
 use utoipa::IntoParams;
 

@@ -1,9 +1,9 @@
 //! Versions of data over HTTP.
 
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use pitwheel::Role;
-use pitwheel_server::{Caller, ErrorResponses, Problem};
+use pitwheel_server::{Caller, ErrorResponses, Path, Problem, Query};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};

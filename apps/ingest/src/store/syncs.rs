@@ -54,7 +54,7 @@ pub(crate) async fn add(
     file_name: Option<&str>,
 ) -> Result<i64, Error> {
     let lane_id = lanes::find_or_add(transaction, &load.lane).await?;
-    let enqueued = engine::enqueue(transaction, [load.job()]).await?;
+    let enqueued = engine::enqueue(transaction, [load.job()?]).await?;
     let id =
         enqueued.first().map(|one| one.id).ok_or_else(|| Error::Invalid("no job was enqueued".into()))?;
     let params: [&(dyn ToSql + Sync); 6] =

@@ -6,6 +6,7 @@ mod chain;
 mod commands;
 mod crash;
 mod interleave;
+mod lanes;
 mod loads;
 mod support;
 mod upkeep;
