@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::process::{Child, ChildStdout, Command};
 
 use crate::engine::{Running, handling};
-use crate::fetcher;
+use crate::{fetcher, loader};
 
 /// Slots of one remote worker.
 const SLOTS: usize = 500;
@@ -83,6 +83,10 @@ pub(crate) async fn run(role: &str, url: &str) -> Result<()> {
         }
         "feeds-process" => {
             fetcher::run(url).await?;
+            ended.await;
+        }
+        "ingest-process" => {
+            loader::run(url).await?;
             ended.await;
         }
         _ => bail!("unknown role `{role}`"),

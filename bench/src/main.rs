@@ -1,13 +1,14 @@
 //! `pitwheel-bench [CASE]`: measures, prints a table, and writes `target/bench.json`.
 //!
 //! It uses a private Postgres with default settings (fsync and synchronous_commit on), or the database that `DATABASE_URL`
-//! names. There it drops the schemas `pitwheel`, `feeds` and `raw_bench`.
+//! names. There it drops the schemas `pitwheel`, `feeds`, `ingest` and `raw_bench`.
 
 mod cases;
 mod child_process;
 mod driver;
 mod engine;
 mod fetcher;
+mod loader;
 mod process_stats;
 mod raw;
 mod report;
@@ -22,7 +23,7 @@ use pitwheel_devdb::{Options, Server};
 use crate::report::Row;
 
 /// All cases. Without an argument all but the last one run: that one compares drivers.
-const CASES: [&str; 25] = [
+const CASES: [&str; 26] = [
     "drain",
     "few_slots",
     "end_to_end",
@@ -47,6 +48,7 @@ const CASES: [&str; 25] = [
     "lists",
     "attack",
     "feeds",
+    "ingest",
     "driver",
 ];
 
@@ -115,6 +117,7 @@ async fn measure(case: &str, url: &str) -> Result<Vec<Row>> {
         "lists" => cases::lists(url).await,
         "attack" => cases::attack(url).await,
         "feeds" => cases::feeds(url).await,
+        "ingest" => cases::ingest(url).await,
         "driver" => driver::driver(url).await,
         _ => bail!("unknown case `{case}`: choose one of `{}`", CASES.join("`, `")),
     }

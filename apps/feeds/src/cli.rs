@@ -8,7 +8,7 @@ use crate::commands::opml::OpmlCommand;
 use crate::commands::serve::ServeArgs;
 use crate::commands::sources::SourcesCommand;
 use crate::commands::subscriptions::SubscriptionArgs;
-use crate::output::OutputFormat;
+use pitwheel_app::output::OutputFormat;
 
 /// Fetches feeds on the Postgres you already run.
 ///

@@ -1,11 +1,11 @@
 //! What a caller acts on.
 
 use deadpool_postgres::PoolError;
+use pitwheel_app::TlsError;
 
 use crate::fetch::FetchError;
 use crate::opml::OpmlError;
 use crate::parse::ParseError;
-use crate::tls::TlsError;
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
@@ -35,14 +35,6 @@ pub enum Error {
     /// TLS cannot be set up.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The schema is of a newer version.
-    #[error("the schema `feeds` has version {found}, this program knows {known}: use a newer program")]
-    SchemaAhead {
-        /// The version in the database.
-        found: i32,
-        /// The newest version this program knows.
-        known: i32,
-    },
 }
 
 impl From<tokio_postgres::Error> for Error {

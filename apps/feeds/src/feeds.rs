@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::kinds::{RenewWebsub, UPKEEP_QUEUE};
 use crate::opml::{Opml, Outline};
 use crate::store::sources::{self, Locked};
-use crate::store::{Disabled, FetchRecord, NewSource, Source, StoredArticle, migrate, pool};
+use crate::store::{Disabled, FetchRecord, NewSource, SCHEMA, Source, StoredArticle};
 
 /// Connections besides those of the engine.
 const CONNECTIONS: usize = 8;
@@ -61,7 +61,10 @@ impl Feeds {
     /// # Errors
     /// If the URL cannot be used.
     pub fn on(pitwheel: &Pitwheel, url: &str) -> Result<Feeds, Error> {
-        Ok(Feeds { pitwheel: pitwheel.clone(), pool: pool::connect(url, CONNECTIONS)? })
+        Ok(Feeds {
+            pitwheel: pitwheel.clone(),
+            pool: pitwheel_app::connect(url, "pitwheel-feeds", CONNECTIONS)?,
+        })
     }
 
     /// Brings the schemas of the engine and of the feeds up to this version, and creates the recurring job that renews
@@ -71,7 +74,7 @@ impl Feeds {
     /// If the database fails, or its schema is newer.
     pub async fn migrate(&self) -> Result<(), Error> {
         self.pitwheel.migrate().await?;
-        migrate::migrate(self.client().await?).await?;
+        pitwheel_app::migrate(self.client().await?, &SCHEMA).await?;
         let renew = NewRecurring::of(&RenewWebsub {}, "all", Cadence::every(RENEW_EVERY)?);
         self.pitwheel.recurring().create(renew.queue(UPKEEP_QUEUE)).await?;
         Ok(())
@@ -83,7 +86,7 @@ impl Feeds {
     }
 
     pub(crate) async fn client(&self) -> Result<Object, Error> {
-        pool::get(&self.pool).await
+        Ok(self.pool.get().await?)
     }
 
     /// Rows of one statement.

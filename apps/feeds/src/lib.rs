@@ -15,12 +15,11 @@ pub mod opml;
 pub mod parse;
 pub mod schedule;
 mod store;
-mod tls;
 pub mod websub;
 mod worker;
 
 pub use error::Error;
 pub use feeds::{Feeds, Imported, PAGE_MAX, Subscribed};
+pub use pitwheel_app::TlsError;
 pub use store::{Disabled, FetchRecord, NewSource, Source, StoredArticle};
-pub use tls::TlsError;
 pub use worker::{FetchStats, WorkerOptions, fetch_due, run};

@@ -3,12 +3,11 @@
 mod cli;
 mod commands;
 mod database;
-mod output;
-mod progress;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use pitwheel_app::output;
 
 use crate::cli::{Cli, Command};
 use crate::commands::{articles, demo, fetch_due, opml, serve, sources, subscriptions};
@@ -22,7 +21,10 @@ fn main() -> ExitCode {
         runtime.shutdown_background();
         result
     });
-    output::exit_code(result)
+    output::exit_code(result, |error| {
+        use pitwheel_feeds::Error;
+        matches!(error.downcast_ref(), Some(Error::Invalid(_) | Error::NoSource(_)))
+    })
 }
 
 async fn run(cli: Cli) -> anyhow::Result<()> {

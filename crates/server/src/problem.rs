@@ -63,7 +63,7 @@ impl Problem {
     }
 
     /// A limit of the server is reached: code `busy`, HTTP status 429.
-    pub(crate) fn busy(detail: impl Into<String>) -> Problem {
+    pub fn busy(detail: impl Into<String>) -> Problem {
         Problem::of_code("busy", detail)
     }
 

@@ -95,6 +95,7 @@ pub struct Server {
     options: Options,
     routes: Vec<OpenApiRouter>,
     public_prefixes: Vec<String>,
+    streamed_prefixes: Vec<String>,
     readiness: Readiness,
 }
 
@@ -106,6 +107,7 @@ impl Server {
             options: Options::default(),
             routes: Vec::new(),
             public_prefixes: Vec::new(),
+            streamed_prefixes: Vec::new(),
             readiness: Readiness::default(),
         }
     }
@@ -133,6 +135,14 @@ impl Server {
         self
     }
 
+    /// Leaves the bodies of requests whose paths begin with `prefix` to the handlers of the added routes, which read them as they
+    /// arrive. Other bodies under `/api/v1/` are read before their handler runs, up to 4 MiB and 10 seconds. Such a handler limits
+    /// the bytes and the time itself.
+    pub fn streamed(mut self, prefix: impl Into<String>) -> Server {
+        self.streamed_prefixes.push(prefix.into());
+        self
+    }
+
     /// Sets the handle with which the application reports that it is ready. Without one, `/readyz` depends on the
     /// database only.
     pub fn readiness(mut self, readiness: &Readiness) -> Server {
@@ -149,7 +159,7 @@ impl Server {
     /// When the server cannot start: the schema does not fit this version, the address can be reached from other machines
     /// and no token exists, a certificate cannot be used, or routes clash.
     pub async fn run(self, listener: TcpListener, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
-        let Server { pitwheel, options, routes, public_prefixes, readiness } = self;
+        let Server { pitwheel, options, routes, public_prefixes, streamed_prefixes, readiness } = self;
         let _ended = readiness.end_on_drop();
         check_public(&public_prefixes)?;
         let (http, document) = router(routes)?;
@@ -176,7 +186,7 @@ impl Server {
         };
         let grpc = grpc(&api).add_service(reflection).into_axum_router();
         let routes = grpc.reset_fallback().merge(http.with_state(api)).fallback(not_found);
-        let bodies = Arc::new(Bodies::default());
+        let bodies = Arc::new(Bodies::new(streamed_prefixes));
         // The layer that is added last runs first.
         let routes = routes
             .layer(from_fn_with_state(bodies, read_body))

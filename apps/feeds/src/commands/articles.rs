@@ -4,7 +4,7 @@ use clap::Subcommand;
 use pitwheel_feeds::http::views::ArticleView;
 
 use crate::database::Database;
-use crate::output::{OutputFormat, print, print_json, print_message, relative, table};
+use pitwheel_app::output::{OutputFormat, print, print_json, print_message, relative, table};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ArticlesCommand {

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use crate::database::Database;
-use crate::output::print;
+use pitwheel_app::output::print;
 
 /// An article that does not arrive within this time is a failure of the demo.
 const ARRIVAL_MAX: Duration = Duration::from_secs(15);

@@ -5,8 +5,8 @@ use pitwheel_feeds::http::views::FetchStatsView;
 
 use super::serve::FetchArgs;
 use crate::database::Database;
-use crate::output::{OutputFormat, print, print_json, print_message, visible};
-use crate::progress::Progress;
+use pitwheel_app::Progress;
+use pitwheel_app::output::{OutputFormat, print, print_json, print_message, visible};
 
 #[derive(Debug, Args)]
 pub(crate) struct FetchDueArgs {

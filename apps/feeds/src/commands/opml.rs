@@ -7,8 +7,8 @@ use clap::Subcommand;
 use serde_json::json;
 
 use crate::database::Database;
-use crate::output::{OutputFormat, print, print_json, print_message, visible};
-use crate::progress::Progress;
+use pitwheel_app::Progress;
+use pitwheel_app::output::{OutputFormat, print, print_json, print_message, visible};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum OpmlCommand {

@@ -9,11 +9,11 @@ use pitwheel_feeds::fetch::{self, Client};
 use pitwheel_feeds::{WorkerOptions, http, websub};
 use pitwheel_server::{Readiness, Server};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::database::Database;
-use crate::output::{UsageError, print, print_message};
+use pitwheel_app::output::{UsageError, print};
+use pitwheel_app::stop_at_signal;
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
@@ -105,16 +105,4 @@ fn announce(address: SocketAddr, database: &Database) {
         "Feeds are fetched.\n\n  api      http://{address}/api/openapi.json\n  metrics  http://{address}/metrics\n{data}\n\
          Ctrl-C stops it."
     ));
-}
-
-async fn stop_at_signal(stop: &CancellationToken) -> std::io::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        interrupted = tokio::signal::ctrl_c() => interrupted?,
-        _ = terminate.recv() => {}
-        () = stop.cancelled() => {}
-    }
-    print_message("stopping …");
-    stop.cancel();
-    Ok(())
 }

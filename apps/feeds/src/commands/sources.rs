@@ -6,7 +6,7 @@ use pitwheel_feeds::{Feeds, NewSource, Source};
 use serde_json::json;
 
 use crate::database::Database;
-use crate::output::{OutputFormat, print, print_json, print_message, relative, table, visible};
+use pitwheel_app::output::{OutputFormat, print, print_json, print_message, relative, table, visible};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SourcesCommand {

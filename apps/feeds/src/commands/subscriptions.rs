@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::database::Database;
-use crate::output::{OutputFormat, UsageError, print_json, print_message};
+use pitwheel_app::output::{OutputFormat, UsageError, print_json, print_message};
 
 #[derive(Debug, Args)]
 pub(crate) struct SubscriptionArgs {

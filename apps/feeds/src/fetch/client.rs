@@ -11,6 +11,7 @@ use hyper::header::{
     IF_NONE_MATCH, LOCATION, USER_AGENT,
 };
 use hyper::{Method, Request, Response, StatusCode};
+use pitwheel_app::TlsError;
 use url::Url;
 
 use crate::fetch::address::is_public;
@@ -20,7 +21,6 @@ use crate::fetch::error::FetchError;
 use crate::fetch::headers::{self, Link, Validators};
 use crate::fetch::hosts::Hosts;
 use crate::fetch::limits::{HOST_GAP, REDIRECTS_MAX, TOTAL_MAX};
-use crate::tls;
 
 const FEEDS: &str = "application/atom+xml, application/rss+xml, application/feed+json, application/xml;q=0.9, \
                      text/xml;q=0.8, application/json;q=0.8, text/html;q=0.5, */*;q=0.1";
@@ -91,10 +91,10 @@ impl Client {
     ///
     /// # Errors
     /// If the certificates of the system cannot be read.
-    pub fn new(options: Options) -> Result<Client, tls::TlsError> {
+    pub fn new(options: Options) -> Result<Client, TlsError> {
         Ok(Client {
             connector: Connector {
-                tls: tls::client_config()?,
+                tls: pitwheel_app::client_config()?,
                 allowed: if options.allow_private { |_| true } else { is_public },
             },
             user_agent: options.user_agent,

@@ -13,7 +13,7 @@ pub(crate) fn problem(error: Error) -> Problem {
         Error::Invalid(_) | Error::Fetch(_) | Error::Parse(_) | Error::Opml(_) => {
             Problem::invalid(error.to_string())
         }
-        Error::Database(_) | Error::Tls(_) | Error::SchemaAhead { .. } => {
+        Error::Database(_) | Error::Tls(_) => {
             Problem::from(pitwheel::Error::Database(DatabaseError::Unreachable(error.to_string())))
         }
     }

@@ -2,11 +2,11 @@
 
 pub(crate) mod articles;
 pub(crate) mod fetches;
-pub(crate) mod migrate;
-pub(crate) mod pool;
+mod schema;
 pub(crate) mod sources;
 pub(crate) mod websub;
 
 pub use self::articles::StoredArticle;
 pub use self::fetches::FetchRecord;
+pub(crate) use self::schema::SCHEMA;
 pub use self::sources::{Disabled, NewSource, Source};

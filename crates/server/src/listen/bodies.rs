@@ -40,18 +40,18 @@ pub(crate) struct Bodies {
     node: Arc<Semaphore>,
     /// The room of each token that has a request under way; `None` for callers without a token.
     tokens: Mutex<HashMap<Option<i64>, Arc<Semaphore>>>,
-}
-
-impl Default for Bodies {
-    fn default() -> Bodies {
-        Bodies { node: Arc::new(Semaphore::new(NODE_BYTES_MAX)), tokens: Mutex::default() }
-    }
+    /// Bodies of paths that begin with one of these are read by the handlers of an application.
+    streamed_prefixes: Vec<String>,
 }
 
 /// Room for one body. Freed when it is dropped.
 type Room = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 
 impl Bodies {
+    pub(crate) fn new(streamed_prefixes: Vec<String>) -> Bodies {
+        Bodies { node: Arc::new(Semaphore::new(NODE_BYTES_MAX)), tokens: Mutex::default(), streamed_prefixes }
+    }
+
     fn of_token(&self, token: Option<i64>) -> Arc<Semaphore> {
         let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         if !tokens.contains_key(&token) {
@@ -153,7 +153,8 @@ pub(crate) async fn read_body(State(bodies): State<Arc<Bodies>>, request: Reques
     let path = request.uri().path();
     let is_health = path.starts_with("/grpc.health.");
     let is_ours = is_health || path.starts_with("/pitwheel.v1.") || path.starts_with("/api/v1/");
-    if !is_ours || request.body().is_end_stream() {
+    let is_streamed = bodies.streamed_prefixes.iter().any(|prefix| path.starts_with(prefix));
+    if !is_ours || is_streamed || request.body().is_end_stream() {
         return next.run(request).await;
     }
     let token = request.extensions().get::<Caller>().and_then(Caller::token);

@@ -1,4 +1,4 @@
-//! TLS for fetches and for the database: the root certificates of the system.
+//! TLS for HTTP and for the database: the root certificates of the system.
 
 use std::sync::Arc;
 
@@ -10,7 +10,10 @@ use rustls::{ClientConfig, RootCertStore};
 pub struct TlsError(String);
 
 /// Verifies peers against the root certificates of the system. A system without any verifies nothing: every handshake fails.
-pub(crate) fn client_config() -> Result<Arc<ClientConfig>, TlsError> {
+///
+/// # Errors
+/// If the cryptography of this build lacks the protocol versions.
+pub fn client_config() -> Result<Arc<ClientConfig>, TlsError> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     let provider = Arc::new(rustls::crypto::ring::default_provider());

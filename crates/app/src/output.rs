@@ -15,40 +15,44 @@ const WIDTH: u16 = 120;
 
 /// The format of the output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OutputFormat {
+pub enum OutputFormat {
+    /// For people.
     #[default]
     Table,
+    /// For programs.
     Json,
 }
 
 /// A wrong value in the command line: exit code 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct UsageError(pub(crate) String);
+pub struct UsageError(
+    /// What to do about it.
+    pub String,
+);
 
 /// Logs go to stderr: warnings and errors, unless `RUST_LOG` has another filter.
-pub(crate) fn log_to_stderr() {
+pub fn log_to_stderr() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
 }
 
-/// Prints the error, if there is one, and returns the exit code. A reader that closed the pipe is a success.
-pub(crate) fn exit_code(result: anyhow::Result<()>) -> ExitCode {
+/// Prints the error, if there is one, and returns the exit code: 2 for a [`UsageError`] and where `is_usage` says so. A reader that closed
+/// the pipe is a success.
+pub fn exit_code(result: anyhow::Result<()>, is_usage: impl Fn(&anyhow::Error) -> bool) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
     if matches!(error.downcast_ref::<io::Error>(), Some(error) if error.kind() == io::ErrorKind::BrokenPipe) {
         return ExitCode::SUCCESS;
     }
     print_message(&format!("error: {error:#}"));
-    let is_usage = error.downcast_ref::<UsageError>().is_some()
-        || matches!(
-            error.downcast_ref(),
-            Some(pitwheel_feeds::Error::Invalid(_) | pitwheel_feeds::Error::NoSource(_))
-        );
-    ExitCode::from(if is_usage { 2 } else { 1 })
+    ExitCode::from(if error.is::<UsageError>() || is_usage(&error) { 2 } else { 1 })
 }
 
 /// Prints text to stdout.
-pub(crate) fn print(text: &str) -> io::Result<()> {
+///
+/// # Errors
+/// If stdout is closed.
+pub fn print(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
     if !text.ends_with('\n') {
@@ -58,17 +62,20 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
 }
 
 /// Prints a value to stdout as JSON.
-pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
+///
+/// # Errors
+/// If stdout is closed.
+pub fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     Ok(print(&serde_json::to_string_pretty(value)?)?)
 }
 
 /// Prints a message to stderr. Errors are ignored: stderr may be closed.
-pub(crate) fn print_message(text: &str) {
+pub fn print_message(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// A table without lines.
-pub(crate) fn table(titles: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+pub fn table(titles: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_width(WIDTH);
     table.set_truncation_indicator("…").set_header(titles.iter().copied());
@@ -85,12 +92,12 @@ pub(crate) fn table(titles: &[&str], rows: impl Iterator<Item = Vec<String>>) ->
 }
 
 /// Text of a stranger without control characters, which would have an effect on a terminal.
-pub(crate) fn visible(text: &str) -> String {
+pub fn visible(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// A time relative to now, in one rounded unit: "3 m ago", "in 2 h".
-pub(crate) fn relative(time: SystemTime) -> String {
+pub fn relative(time: SystemTime) -> String {
     let now = SystemTime::now();
     match now.duration_since(time) {
         Ok(past) if past.as_secs() == 0 => "now".to_owned(),

@@ -4,10 +4,12 @@ use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-pub(crate) struct Progress(Option<ProgressBar>);
+/// A progress bar on a terminal; nothing elsewhere.
+pub struct Progress(Option<ProgressBar>);
 
 impl Progress {
-    pub(crate) fn new(total: u64) -> Progress {
+    /// A bar that is full at `total`.
+    pub fn new(total: u64) -> Progress {
         Progress(std::io::stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template("  [{bar:50}] {human_pos} of {human_len}  {msg}");
             let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
@@ -15,14 +17,16 @@ impl Progress {
         }))
     }
 
-    pub(crate) fn reached(&self, done: u64, message: String) {
+    /// Moves the bar.
+    pub fn reached(&self, done: u64, message: String) {
         if let Some(bar) = &self.0 {
             bar.set_message(message);
             bar.set_position(done);
         }
     }
 
-    pub(crate) fn finish(&self) {
+    /// Removes the bar.
+    pub fn finish(&self) {
         if let Some(bar) = &self.0 {
             bar.finish_and_clear();
         }

@@ -1,0 +1,12 @@
+//! The ingestion on a real Postgres: files good and bad, processes that die, the API and the command line.
+
+mod api;
+mod bad_input;
+mod chain;
+mod commands;
+mod crash;
+mod interleave;
+mod lanes;
+mod loads;
+mod support;
+mod upkeep;
