@@ -9,8 +9,8 @@ use pitwheel::engine::{
 use pitwheel::{Claim, Error, History, Pitwheel};
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::dispatch::claim_hints::ClaimHints;
 use crate::dispatch::recent::RecentClaims;
-use crate::dispatch::settled_hints::SettledHints;
 use crate::dispatch::source::Source;
 use crate::dispatch::streams::SharedStreams;
 
@@ -87,14 +87,8 @@ impl Reports {
     }
 
     /// Writes reports until [`Reports::close`]. Two loops: one prepares a batch while the other waits for its commit.
-    pub(crate) async fn run(
-        self,
-        pitwheel: Pitwheel,
-        pool: Pool,
-        streams: SharedStreams,
-        settled_hints: SettledHints,
-    ) {
-        let writer = Writer { pitwheel, pool, streams, settled_hints, recent: Mutex::default() };
+    pub(crate) async fn run(self, pitwheel: Pitwheel, pool: Pool, streams: SharedStreams, hints: ClaimHints) {
+        let writer = Writer { pitwheel, pool, streams, hints, recent: Mutex::default() };
         let write_all = async || {
             while let Some(batch) = self.queue.next().await {
                 writer.write(batch).await;
@@ -112,7 +106,7 @@ struct Writer {
     pitwheel: Pitwheel,
     pool: Pool,
     streams: SharedStreams,
-    settled_hints: SettledHints,
+    hints: ClaimHints,
     recent: Mutex<RecentClaims>,
 }
 
@@ -158,7 +152,7 @@ impl Writer {
                 |result: &SettleResult| !matches!(result, SettleResult::Locked | SettleResult::Refused(_));
             let ended = endings.iter().zip(&results).filter(|(_, result)| has_ended(result));
             let ended = ended.map(|(ending, _)| ending.claim);
-            self.settled_hints.add(streams.not_sent_from_here(ended.clone()));
+            self.hints.settled(streams.not_sent_from_here(ended.clone()));
             for (ending, result) in endings.iter().zip(&results) {
                 if let (SettleResult::Written, Some(plan)) = (result, &ending.plan) {
                     let due = plan.due.into_iter();
