@@ -22,7 +22,7 @@ use pitwheel_devdb::{Options, Server};
 use crate::report::Row;
 
 /// All cases. Without an argument all but the last one run: that one compares drivers.
-const CASES: [&str; 24] = [
+const CASES: [&str; 25] = [
     "drain",
     "few_slots",
     "end_to_end",
@@ -33,6 +33,7 @@ const CASES: [&str; 24] = [
     "scale",
     "late",
     "recurring",
+    "lanes",
     "pipelines",
     "latency",
     "idle",
@@ -100,6 +101,7 @@ async fn measure(case: &str, url: &str) -> Result<Vec<Row>> {
         "scale" => cases::scale(url).await,
         "late" => cases::late(url).await,
         "recurring" => cases::recurring(url).await,
+        "lanes" => cases::lanes(url).await,
         "pipelines" => cases::pipelines(url).await,
         "latency" => cases::latency(url).await,
         "idle" => cases::idle(url).await,

@@ -7,6 +7,7 @@ use crate::commands::demo::worker::DemoWorkerArgs;
 use crate::commands::dev::DevArgs;
 use crate::commands::jobs::JobsCommand;
 use crate::commands::kinds::KindsCommand;
+use crate::commands::lanes::LanesCommand;
 use crate::commands::migrate::MigrateCommand;
 use crate::commands::pipelines::PipelinesCommand;
 use crate::commands::queues::QueuesCommand;
@@ -94,7 +95,7 @@ pub(crate) enum Command {
     #[command(subcommand, verbatim_doc_comment)]
     Migrate(MigrateCommand),
 
-    /// List, show, enqueue, retry, cancel, delete and reschedule jobs.
+    /// List, show, enqueue, retry, cancel, delete, reschedule and recover jobs.
     ///
     /// Example:
     ///   pitwheel jobs list --state dead
@@ -107,6 +108,13 @@ pub(crate) enum Command {
     ///   pitwheel queues list
     #[command(subcommand, verbatim_doc_comment)]
     Queues(QueuesCommand),
+
+    /// Show the current job of a lane, and list its jobs.
+    ///
+    /// Example:
+    ///   pitwheel lanes jobs tenant-7
+    #[command(subcommand, verbatim_doc_comment)]
+    Lanes(LanesCommand),
 
     /// List, show, create, enable, disable, run, change and delete recurring jobs.
     ///

@@ -5,6 +5,7 @@ pub(crate) mod demo;
 pub(crate) mod dev;
 pub(crate) mod jobs;
 pub(crate) mod kinds;
+pub(crate) mod lanes;
 pub(crate) mod migrate;
 pub(crate) mod pipelines;
 pub(crate) mod queues;

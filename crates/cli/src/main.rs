@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use crate::cli::{Cli, Command};
 use crate::commands::{
-    audit, demo, dev, jobs, kinds, migrate, pipelines, queues, recurring, serve, tokens, workers,
+    audit, demo, dev, jobs, kinds, lanes, migrate, pipelines, queues, recurring, serve, tokens, workers,
 };
 use crate::output::log;
 use crate::settings::Settings;
@@ -42,6 +42,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Migrate(command) => migrate::run(&command, &settings).await,
         Command::Jobs(command) => jobs::run(command, &settings).await,
         Command::Queues(command) => queues::run(command, &settings).await,
+        Command::Lanes(command) => lanes::run(command, &settings).await,
         Command::Recurring(command) => recurring::run(command, &settings).await,
         Command::Pipelines(command) => pipelines::run(command, &settings).await,
         Command::Workers(command) => workers::run(command, &settings).await,

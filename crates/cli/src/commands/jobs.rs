@@ -1,20 +1,22 @@
-//! `pitwheel jobs`: list, show, enqueue, retry, cancel, delete, reschedule.
+//! `pitwheel jobs`: list, show, enqueue, retry, cancel, delete, reschedule, recover.
 
 mod change;
 pub(crate) mod enqueue;
 mod filter;
 pub(crate) mod view;
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
 use pitwheel::JobPage;
 use pitwheel_server::views::{JobInFull, JobLine};
+use serde_json::json;
 
 use crate::database;
 use crate::output::{print, print_json, print_message};
 use crate::page::{PageArgs, print_next_page};
 use crate::settings::Settings;
+use crate::time::parse_span;
 use change::{Action, JobSelectionArgs, RescheduleArgs};
 use enqueue::EnqueueArgs;
 use filter::FilterArgs;
@@ -82,6 +84,21 @@ pub(crate) enum JobsCommand {
     ///   pitwheel jobs reschedule --state waiting --queue mail --at 2030-01-31T08:00:00Z
     #[command(verbatim_doc_comment)]
     Reschedule(RescheduleArgs),
+
+    /// Recover a running job whose worker has not renewed its lease for long: it is due now.
+    ///
+    /// Example, after 30 minutes, and after 5:
+    ///   pitwheel jobs recover 42
+    ///   pitwheel jobs recover 42 --stale-after 5m
+    #[command(verbatim_doc_comment)]
+    Recover {
+        /// The id of the job
+        #[arg(value_parser = clap::value_parser!(i64).range(1..))]
+        id: i64,
+        /// For how long the lease was not renewed
+        #[arg(long, value_name = "SPAN", default_value = "30m", value_parser = parse_span)]
+        stale_after: Duration,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -107,6 +124,7 @@ pub(crate) async fn run(command: JobsCommand, settings: &Settings) -> anyhow::Re
             let (jobs, when) = args.split();
             change::run(Action::Reschedule(when), jobs, settings).await
         }
+        JobsCommand::Recover { id, stale_after } => recover(id, stale_after, settings).await,
     }
 }
 
@@ -131,6 +149,15 @@ async fn list(args: ListArgs, settings: &Settings) -> anyhow::Result<()> {
         print(&view::table(&jobs, SystemTime::now()))?;
     }
     print_next_page(next);
+    Ok(())
+}
+
+async fn recover(id: i64, stale_after: Duration, settings: &Settings) -> anyhow::Result<()> {
+    database::open(settings).await?.recover(id, stale_after).await?;
+    if settings.json() {
+        return print_json(&json!({ "id": id, "outcome": "recovered" }));
+    }
+    print_message(&format!("job {id} is waiting again, due now"));
     Ok(())
 }
 

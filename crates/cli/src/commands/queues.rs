@@ -85,6 +85,12 @@ fn table(queues: &[QueueSummary], now: SystemTime) -> String {
         Column::new("WAITING", queues, |queue| at_least(queue, queue.waiting)).numeric(),
         Column::new("RUNNING", queues, |queue| at_least(queue, queue.running)).numeric(),
         Column::new("LATER", queues, |queue| at_least(queue, queue.later)).numeric(),
+        Column::new("BLOCKED", queues, |queue| match queue.blocked {
+            0 => String::new(),
+            blocked => at_least(queue, blocked),
+        })
+        .numeric()
+        .optional(),
         Column::new("OLDEST DUE", queues, |queue| since(queue.oldest_due_at)).optional(),
         Column::new("PAUSED", queues, |queue| since(queue.paused_at)).optional(),
     ];

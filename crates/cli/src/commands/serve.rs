@@ -26,6 +26,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=3600))]
     lease: u64,
 
+    /// Minutes without a renewed lease until a person can recover the jobs of a worker
+    #[arg(long, value_name = "MINUTES", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=10_080), env = "PITWHEEL_STALE_AFTER")]
+    stale_after: u64,
+
     /// Require a token from callers on this machine too, for a server behind a proxy
     #[arg(long, env = "PITWHEEL_REQUIRE_TOKENS", value_parser = FalseyValueParser::new())]
     require_tokens: bool,
@@ -51,6 +55,7 @@ impl ServeArgs {
     fn options(self) -> Options {
         let mut options = Options::default();
         options.lease = Duration::from_secs(self.lease);
+        options.stale_after = Duration::from_secs(self.stale_after * 60);
         options.require_tokens = self.require_tokens;
         options.traces = self.otlp.is_some();
         options.tls = self.tls_cert.zip(self.tls_key).map(|(certificate, key)| Tls {

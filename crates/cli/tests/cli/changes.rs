@@ -106,13 +106,13 @@ fn a_change_without_ids_or_a_complete_filter_is_refused() -> Result {
         (&["delete", &id, "--state", "waiting"], "give ids or a filter, not both"),
         (&["delete", &id, "--queue", "default"], "give ids or a filter, not both"),
         (&["cancel", "--queue", "default"], "a filter must name a state"),
-        (&["cancel", "--key", "seven"], "add `--state` with waiting or running"),
+        (&["cancel", "--key", "seven"], "add `--state` with waiting, blocked or running"),
         (
             &["retry", "--state", "waiting"],
             "a job that is waiting cannot be retried: `--state` must be dead or cancelled",
         ),
-        (&["delete", "--state", "running"], "must be waiting, done, dead or cancelled"),
-        (&["reschedule", "--state", "dead"], "`--state` must be waiting"),
+        (&["delete", "--state", "running"], "must be waiting, blocked, done, dead or cancelled"),
+        (&["reschedule", "--state", "dead"], "`--state` must be waiting or blocked"),
         (&["cancel", "--state", "waiting", "--queue", "no name"], "queue `no name` is not a name"),
     ];
     for (args, words) in wrong {

@@ -60,7 +60,7 @@ fn a_job_can_be_followed_from_enqueue_to_retry_as_a_program_would() -> Result {
     assert!(enqueued_at.as_str().is_some_and(|time| time.ends_with('Z')), "{enqueued_at}");
     let expected = json!({
         "id": id, "kind": "invoice", "queue": "default", "state": "waiting", "priority": -3, "attempt": 0,
-        "max_attempts": 4, "key": "i-7", "run_at": "2099-01-31T08:00:00Z", "enqueued_at": null, "claimed_at": null,
+        "max_attempts": 4, "key": "i-7", "lane": null, "run_at": "2099-01-31T08:00:00Z", "enqueued_at": null, "claimed_at": null,
         "finished_at": null, "progress": null, "note": null, "fence": 0, "crashes": 0, "timeout_ms": 90_000,
         "cancel_requested_at": null, "worker": null, "recurring": null, "redacted": false, "payload": [7], "metadata": { "tenant": "x" }, "result": null,
         "errors": []

@@ -8,6 +8,7 @@ mod dev;
 mod help;
 mod jobs;
 mod kinds;
+mod lanes;
 mod otlp;
 mod pipelines;
 mod queues;

@@ -152,14 +152,14 @@ impl Fleet {
     }
 }
 
-fn start_node(db: &TestDb, folder: &ScratchFolder, listen: &str) -> Result<Node> {
+pub(crate) fn start_node(db: &TestDb, folder: &ScratchFolder, listen: &str) -> Result<Node> {
     let lease = LEASE.as_secs().to_string();
     let mut command = pitwheel(folder.path(), &["serve", "--listen", listen, "--lease", &lease]);
     command.env("DATABASE_URL", db.url());
     Node::of(&command, Stdio::null()).map_err(|error| anyhow!("{error}"))
 }
 
-fn url(node: &Node) -> String {
+pub(crate) fn url(node: &Node) -> String {
     format!("http://{}", node.address)
 }
 

@@ -2,6 +2,7 @@
 //! other jobs go on at their pace. Run with `--nocapture` to see the throughput before and during each fault.
 
 mod fleet;
+mod lanes;
 #[path = "../cli/support.rs"]
 #[allow(dead_code, reason = "this binary uses a part of it")]
 mod support;

@@ -49,10 +49,9 @@ const STATEMENTS: [Statement; 4] = [
     },
 ];
 
-/// How often each index was scanned in this transaction: job_due, job_pkey, job_lane, and the table.
+/// How often each index was scanned in this transaction: job_due, job_pkey, job_lane.
 const SCANS: &str = "select pg_stat_get_xact_numscans('pitwheel.job_due'::regclass),
-    pg_stat_get_xact_numscans('pitwheel.job_pkey'::regclass), pg_stat_get_xact_numscans('pitwheel.job_lane'::regclass),
-    pg_stat_get_xact_numscans('pitwheel.job'::regclass)";
+    pg_stat_get_xact_numscans('pitwheel.job_pkey'::regclass), pg_stat_get_xact_numscans('pitwheel.job_lane'::regclass)";
 
 async fn check_all(client: &Client, when: &str) -> Result<()> {
     for mode in MODES {
@@ -66,28 +65,42 @@ async fn check_all(client: &Client, when: &str) -> Result<()> {
     Ok(())
 }
 
-/// The settle of a head makes the next job the head, by the trigger, whose statements cannot be explained.
+/// Deletes the running head of a lane, as a settle by id does, and settles it as one of many.
+const SETTLES: [&str; 2] = [
+    "with held as materialized (
+        select ctid as tid from pitwheel.job
+        where lane = '\"lane 1\"' and (case when run_at = 'infinity' then id else 0 end) = 0
+    )
+    delete from pitwheel.job where ctid = any (array(select tid from held))",
+    "with held as materialized (
+        select id, fence, holder, ctid as tid from pitwheel.job
+        where lane = '\"lane 1\"' and (case when run_at = 'infinity' then id else 0 end) = 0
+    )
+    select from held
+    cross join lateral pitwheel.done_in_lanes(
+        array[held.id], array[held.fence], array[held.holder], array[held.tid], array[true])",
+];
+
+/// The settle of a head makes the next job the head, by statements in functions, which cannot be explained: the scans are counted.
 async fn check_settle(client: &Client, when: &str, mode: &str) -> Result<()> {
-    client.batch_execute(&format!("begin; set local plan_cache_mode = {mode}")).await?;
-    let deleted = "with held as materialized (
-            select ctid as tid from pitwheel.job
-            where lane = '\"lane 1\"' and (case when run_at = 'infinity' then id else 0 end) = 0
-        )
-        delete from pitwheel.job where ctid = any (array(select tid from held))";
-    client.batch_execute("set local enable_seqscan = off; set local enable_bitmapscan = off").await?;
-    assert_eq!(client.execute(deleted, &[]).await?, 1);
-    client.batch_execute("reset enable_seqscan; reset enable_bitmapscan").await?;
-    let scans = client.query_one(SCANS, &[]).await?;
-    let (due, key, lane, table): (i64, i64, i64, i64) =
-        (scans.get(0), scans.get(1), scans.get(2), scans.get(3));
-    let head = "select count(*) from pitwheel.job
-        where lane = '\"lane 1\"' and (case when run_at = 'infinity' then id else 0 end) = 0";
-    let heads: i64 = client.query_one(head, &[]).await?.get(0);
-    assert!(
-        heads == 1 && due == 0 && key == 0 && lane > 0,
-        "{when}, {mode}: {due} {key} {lane} {table}, {heads} heads"
-    );
-    client.batch_execute("rollback").await?;
+    for settle in SETTLES {
+        client
+            .batch_execute(&format!(
+                "begin; set local plan_cache_mode = {mode}; set local enable_seqscan = off; set local enable_bitmapscan = off"
+            ))
+            .await?;
+        assert_eq!(client.execute(settle, &[]).await?, 1);
+        let scans = client.query_one(SCANS, &[]).await?;
+        let (due, key, lane): (i64, i64, i64) = (scans.get(0), scans.get(1), scans.get(2));
+        let head = "select count(*) from pitwheel.job
+            where lane = '\"lane 1\"' and (case when run_at = 'infinity' then id else 0 end) = 0";
+        let heads: i64 = client.query_one(head, &[]).await?.get(0);
+        assert!(
+            heads == 1 && due == 0 && key == 0 && lane > 0,
+            "{settle}, {when}, {mode}: {due} {key} {lane}, {heads} heads"
+        );
+        client.batch_execute("rollback").await?;
+    }
     Ok(())
 }
 

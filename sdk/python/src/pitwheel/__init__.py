@@ -6,7 +6,7 @@ the result of the worker that has the job now.
 
 from .client import Client, Enqueued, Job
 from .context import Context
-from .new_job import NewJob
+from .new_job import Lane, NewJob
 from .pipelines import NewStep, Pipeline, Pipelines, Step
 from .recurrence import Recurrence
 from .recurring import RecurringJob, RecurringJobs
@@ -23,6 +23,7 @@ __all__ = [
     "CurrentStep",
     "Enqueued",
     "Job",
+    "Lane",
     "NewJob",
     "NewStep",
     "ParentStep",

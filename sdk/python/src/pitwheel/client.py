@@ -13,7 +13,7 @@ import grpc.aio
 from ._proto import pitwheel_pb2 as pb
 from ._proto.pitwheel_pb2_grpc import JobServiceStub, PipelineServiceStub, RecurringServiceStub
 from .channel import BATCH_BYTES_MAX, Tls, open_channel, token_metadata
-from .new_job import NewJob, to_proto
+from .new_job import Lane, NewJob, to_proto
 from .pipelines import Pipelines
 from .recurring import RecurringJobs
 from .span import Span, from_timestamp
@@ -23,9 +23,10 @@ ENQUEUE_MAX = 500
 # A call without a response in this time fails with DEADLINE_EXCEEDED.
 CALL_SECONDS_MAX = 30.0
 
-State = Literal["waiting", "running", "done", "dead", "cancelled"]
+State = Literal["waiting", "blocked", "running", "done", "dead", "cancelled"]
 _STATES: dict[int, State] = {
     pb.JOB_STATE_WAITING: "waiting",
+    pb.JOB_STATE_BLOCKED: "blocked",
     pb.JOB_STATE_RUNNING: "running",
     pb.JOB_STATE_DONE: "done",
     pb.JOB_STATE_DEAD: "dead",
@@ -62,6 +63,8 @@ class Job:
     #: `None`: the job is live.
     finished_at: datetime | None
     key: str | None
+    #: The name of its lane. `None`: no lane, or redacted.
+    lane: Lane | None
     #: `None` if redacted.
     payload: Any
     #: `None`: no metadata, or redacted.
@@ -74,7 +77,7 @@ class Job:
     errors: list[Any]
     #: `None`: no result, or redacted.
     result: Any
-    #: True: key, note, payload, metadata, result and the messages of errors are withheld, because the kind is redacted
+    #: True: key, lane, note, payload, metadata, result and the messages of errors are withheld, because the kind is redacted
     #: and the token may not change jobs.
     redacted: bool
 
@@ -125,6 +128,8 @@ class Client:
         timeout: Span | None = None,
         key: str | None = None,
         metadata: Any = None,
+        lane: Lane | None = None,
+        lane_pass: bool = False,
     ) -> Enqueued:
         """Enqueues a job; `NewJob` describes the options. When this returns, the job is committed."""
         job = NewJob(
@@ -138,6 +143,8 @@ class Client:
             timeout=timeout,
             key=key,
             metadata=metadata,
+            lane=lane,
+            lane_pass=lane_pass,
         )
         return (await self.enqueue_many([job]))[0]
 
@@ -232,6 +239,7 @@ def _from_proto(job: pb.Job) -> Job:
         claimed_at=time("claimed_at"),
         finished_at=time("finished_at"),
         key=given("key"),
+        lane=parsed("lane"),
         payload=json.loads(job.payload) if job.payload else None,
         metadata=parsed("metadata"),
         progress=given("progress"),

@@ -8,7 +8,7 @@ from typing import Any
 from ._proto import pitwheel_pb2 as pb
 from .followers import add_followers, add_step
 from .json_text import plain_text
-from .new_job import NewJob
+from .new_job import Lane, NewJob
 from .recurrence import Recurrence, recurrence_from_proto
 from .step import CurrentStep, step_from_proto
 
@@ -33,6 +33,7 @@ class Context:
         "id",
         "key",
         "kind",
+        "lane",
         "max_attempts",
         "queue",
         "recurrence",
@@ -52,6 +53,8 @@ class Context:
         self.attempt: int = assignment.attempt
         self.max_attempts: int = assignment.max_attempts
         self.key: str | None = assignment.key if assignment.HasField("key") else None
+        #: The name of its lane: a string, or a list of strings, integers, booleans and `None`. `None`: it has no lane.
+        self.lane: Lane | None = json.loads(assignment.lane) if assignment.HasField("lane") else None
         #: The recurring job that this job is a run of. `None`: it is none.
         self.recurrence: Recurrence | None = (
             recurrence_from_proto(assignment.recurrence) if assignment.HasField("recurrence") else None

@@ -69,6 +69,9 @@ def _to_json(job: pb.NewJob) -> str:
         fields["key"] = to_json(job.key)
     if job.HasField("metadata"):
         fields["metadata"] = job.metadata
+    if job.HasField("lane"):
+        fields["lane"] = job.lane
+        fields["lane_pass"] = to_json(job.lane_pass)
     if job.HasField("step"):
         fields["step"] = to_json(job.step)
     return "{" + ",".join(f'"{name}":{value}' for name, value in fields.items()) + "}"

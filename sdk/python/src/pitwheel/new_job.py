@@ -1,5 +1,6 @@
 """A job to enqueue, and its message in the gRPC contract."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -7,6 +8,9 @@ from typing import Any
 from ._proto import pitwheel_pb2 as pb
 from .json_text import to_json
 from .span import Span, to_duration, to_timestamp
+
+#: The name of a lane.
+Lane = str | Sequence[str | int | bool | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +36,11 @@ class NewJob:
     key: str | None = None
     #: Any JSON value that is stored beside the payload. `None`: no metadata.
     metadata: Any = None
+    #: A string, or a list of strings, integers, booleans and `None`. Jobs of one lane run one at a time, in the order in which they
+    #: were enqueued. `None`: no lane.
+    lane: Lane | None = None
+    #: While this job waits for its time (a delay, or the next attempt), others of its lane may run.
+    lane_pass: bool = False
 
 
 def to_proto(job: NewJob) -> pb.NewJob:
@@ -51,4 +60,6 @@ def to_proto(job: NewJob) -> pb.NewJob:
         timeout=None if job.timeout is None else to_duration(job.timeout),
         key=job.key,
         metadata=None if job.metadata is None else to_json(job.metadata),
+        lane=None if job.lane is None else to_json(job.lane),
+        lane_pass=job.lane_pass,
     )

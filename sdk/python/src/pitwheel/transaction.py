@@ -7,6 +7,7 @@ from .connection import fetch_value, fetch_value_async, find_library
 from .context import Context
 from .followers import check_followers, followers_to_json
 from .json_text import to_json
+from .new_job import Lane
 from .result import result_to_json
 from .span import Span, to_timedelta, with_zone
 
@@ -20,7 +21,9 @@ select pitwheel.enqueue(
     max_attempts => cast(%(max_attempts)s as integer),
     timeout      => cast(%(timeout)s as interval),
     key          => cast(%(key)s as text),
-    metadata     => cast(%(metadata)s as json)
+    metadata     => cast(%(metadata)s as json),
+    lane         => cast(%(lane)s as json),
+    lane_pass    => cast(%(lane_pass)s as boolean)
 )
 """
 # The database's clock turns a delay into a time. `timeout` stays text: `pitwheel.complete` reads it as an interval.
@@ -33,10 +36,12 @@ select pitwheel.complete(
         select coalesce(json_agg(row_to_json(follower)), '[]')
         from (
             select job.kind, job.payload, job.queue, coalesce(job.run_at, clock_timestamp() + job.delay) as run_at,
-                job.priority, job.max_attempts, job.timeout, job.key, job.metadata, job.step
+                job.priority, job.max_attempts, job.timeout, job.key, job.metadata, job.lane, job.lane_pass,
+                job.step
             from json_to_recordset(cast(%(followers)s as json)) as job(
                 kind text, payload json, queue text, run_at timestamptz, delay interval, priority integer,
-                max_attempts integer, timeout text, key text, metadata json, step text
+                max_attempts integer, timeout text, key text, metadata json, lane json, lane_pass boolean,
+                step text
             )
         ) as follower
     ),
@@ -58,13 +63,15 @@ def enqueue(
     timeout: Span | None = None,
     key: str | None = None,
     metadata: Any = None,
+    lane: Lane | None = None,
+    lane_pass: bool = False,
 ) -> int:
     """Enqueues a job in the current transaction of `connection`. Returns the id of the job.
 
     `connection` is a psycopg connection or cursor, or a SQLAlchemy Connection or Session. Workers see the job after the
     transaction commits. If a live job with the same kind and key exists, its id is returned and nothing is added.
     """
-    values = _values(kind, payload, queue, run_at, priority, max_attempts, timeout, key, metadata)
+    values = _values(kind, payload, queue, run_at, priority, max_attempts, timeout, key, metadata, lane, lane_pass)
     library = find_library(connection, "enqueue", is_async=False)
     return int(fetch_value(library, connection, _ENQUEUE, values))
 
@@ -81,9 +88,11 @@ async def enqueue_async(
     timeout: Span | None = None,
     key: str | None = None,
     metadata: Any = None,
+    lane: Lane | None = None,
+    lane_pass: bool = False,
 ) -> int:
     """Like `enqueue`, with a psycopg AsyncConnection or AsyncCursor, or a SQLAlchemy AsyncConnection or AsyncSession."""
-    values = _values(kind, payload, queue, run_at, priority, max_attempts, timeout, key, metadata)
+    values = _values(kind, payload, queue, run_at, priority, max_attempts, timeout, key, metadata, lane, lane_pass)
     library = find_library(connection, "enqueue", is_async=True)
     return int(await fetch_value_async(library, connection, _ENQUEUE, values))
 
@@ -136,6 +145,8 @@ def _values(
     timeout: Span | None,
     key: str | None,
     metadata: Any,
+    lane: Lane | None,
+    lane_pass: bool,
 ) -> dict[str, Any]:
     return {
         "kind": kind,
@@ -147,4 +158,6 @@ def _values(
         "timeout": None if timeout is None else to_timedelta(timeout),
         "key": key,
         "metadata": None if metadata is None else to_json(metadata),
+        "lane": None if lane is None else to_json(lane),
+        "lane_pass": lane_pass,
     }

@@ -96,9 +96,9 @@ impl Action {
     fn states(self) -> &'static [State] {
         match self {
             Action::Retry => &[State::Dead, State::Cancelled],
-            Action::Cancel => &[State::Waiting, State::Running],
-            Action::Delete => &[State::Waiting, State::Done, State::Dead, State::Cancelled],
-            Action::Reschedule(_) => &[State::Waiting],
+            Action::Cancel => &[State::Waiting, State::Blocked, State::Running],
+            Action::Delete => &[State::Waiting, State::Blocked, State::Done, State::Dead, State::Cancelled],
+            Action::Reschedule(_) => &[State::Waiting, State::Blocked],
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use clap::Args;
-use pitwheel::NewJob;
+use pitwheel::{Lane, NewJob};
 use serde_json::json;
 use serde_json::value::RawValue;
 
@@ -46,6 +46,12 @@ pub(crate) struct EnqueueArgs {
     /// How long one attempt may take
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]
     timeout: Option<Duration>,
+    /// The lane: a name, or a JSON array as in '["tenant",7,null]'; jobs of one lane run one at a time, in order
+    #[arg(long)]
+    lane: Option<String>,
+    /// Let others of the lane run while the job waits for its time, as after a failure
+    #[arg(long, requires = "lane")]
+    lane_pass: bool,
     /// JSON about the job, beside the payload
     #[arg(long, value_name = "JSON")]
     metadata: Option<String>,
@@ -88,7 +94,15 @@ fn new_job(args: EnqueueArgs) -> anyhow::Result<NewJob> {
     if let Some(metadata) = args.metadata {
         job = job.metadata(&checked_json("metadata", &metadata)?);
     }
+    if let Some(lane) = args.lane {
+        job = job.lane(lane_of(&lane)?).lane_pass(args.lane_pass);
+    }
     Ok(job)
+}
+
+/// The lane that the command line names: a JSON array, or else its text as it is.
+pub(crate) fn lane_of(text: &str) -> anyhow::Result<Lane> {
+    Ok(if text.starts_with('[') { Lane::from_json(text)? } else { text.into() })
 }
 
 /// Checks JSON from the command line, and keeps it byte for byte. The engine checks it too, but only here can the error mention

@@ -27,6 +27,7 @@ pub(crate) fn table(jobs: &[JobSummary], now: SystemTime) -> String {
         .numeric()
         .optional(),
         Column::new("KEY", jobs, |job| job.key.clone().unwrap_or_default()).cut().optional(),
+        Column::new("LANE", jobs, |job| job.lane.clone().unwrap_or_default()).cut().optional(),
         Column::new("ATTEMPT", jobs, |job| attempts(job, "/")).numeric(),
         Column::new("WHEN", jobs, |job| when(job, now)),
         Column::new("PROGRESS", jobs, progress).cut().optional(),
@@ -47,6 +48,7 @@ fn colour(state: &str) -> Option<AnsiColor> {
 /// The most relevant time for the state of the job.
 fn when(job: &JobSummary, now: SystemTime) -> String {
     match (job.state, job.claimed_at, job.finished_at) {
+        (State::Blocked, ..) => "behind another".to_owned(),
         (State::Waiting, ..) => format!("due {}", relative(job.run_at, now)),
         (State::Running, Some(claimed_at), _) => format!("began {}", relative(claimed_at, now)),
         (_, _, Some(finished_at)) => format!("ended {}", relative(finished_at, now)),
@@ -80,6 +82,7 @@ pub(crate) fn page(job: &JobDetail, now: SystemTime) -> String {
         ("kind", Some(summary.kind.clone())),
         ("queue", Some(summary.queue.clone())),
         ("key", summary.key.as_deref().map(visible)),
+        ("lane", summary.lane.as_deref().map(visible)),
         ("priority", (summary.priority != 0).then(|| summary.priority.to_string())),
         ("attempts", Some(attempts(summary, " of "))),
         ("crashes", (job.crashes > 0).then_some(crashes)),
@@ -137,7 +140,7 @@ fn failures(text: &mut String, errors: &Value, now: SystemTime) {
 pub(crate) fn hint(job: &JobSummary) -> Option<String> {
     let (command, effect) = match job.state {
         State::Dead | State::Cancelled => ("retry", "runs it again"),
-        State::Waiting | State::Running => ("cancel", "cancels it"),
+        State::Waiting | State::Blocked | State::Running => ("cancel", "cancels it"),
         _ => return None,
     };
     Some(format!("`pitwheel jobs {command} {}` {effect}", job.id))

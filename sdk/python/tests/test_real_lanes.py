@@ -1,0 +1,51 @@
+"""Lanes against a real server: jobs of one lane run one at a time, in the order of their enqueue."""
+
+import asyncio
+from typing import Any
+
+import psycopg
+import pytest
+from conftest import running
+from database import URL
+from real_server import SERVER, finished, needs_server
+
+import pitwheel
+from pitwheel import Client, Context, NewJob, Worker
+
+pytestmark = needs_server
+
+
+async def jobs_of_one_lane_run_one_at_a_time_and_in_order(client: Client, queue: str) -> None:
+    lane = ["tenant", 7, None, queue]
+    ran: list[int] = []
+    beside: list[int] = []
+    worker = Worker(SERVER, queues=[queue], slots=10)
+
+    @worker.handler("import")
+    async def run(payload: Any, context: Context) -> None:
+        beside.append(1)
+        assert context.lane == lane
+        await asyncio.sleep(0.01)
+        if payload == 0:
+            context.then(NewJob(kind="import", payload=6, queue=queue, lane=lane))
+        ran.append(payload if len(beside) == 1 else -1)
+        beside.pop()
+
+    jobs = [NewJob(kind="import", payload=n, queue=queue, lane=lane) for n in range(5)]
+    enqueued = await client.enqueue_many(jobs)
+    blocked = await client.get(enqueued[1].id)
+    assert blocked is not None and (blocked.state, blocked.lane) == ("blocked", lane)
+    with psycopg.connect(URL) as connection:
+        last = pitwheel.enqueue(connection, "import", 5, queue=queue, lane=lane)
+    async with running(worker):
+        await finished(client, last)
+        while len(ran) < 7:
+            await asyncio.sleep(0.01)
+
+    assert ran == list(range(7))
+
+
+async def a_lane_that_is_not_a_string_or_a_list_of_plain_values_is_refused(client: Client) -> None:
+    for lane in [[], [[1]], [1.5], 7]:
+        with pytest.raises(Exception, match="lane"):
+            await client.enqueue("import", lane=lane)  # type: ignore[arg-type]
