@@ -36,10 +36,12 @@ select pitwheel.complete(
         select coalesce(json_agg(row_to_json(follower)), '[]')
         from (
             select job.kind, job.payload, job.queue, coalesce(job.run_at, clock_timestamp() + job.delay) as run_at,
-                job.priority, job.max_attempts, job.timeout, job.key, job.metadata, job.lane, job.lane_pass, job.step
+                job.priority, job.max_attempts, job.timeout, job.key, job.metadata, job.lane, job.lane_pass,
+                job.step
             from json_to_recordset(cast(%(followers)s as json)) as job(
                 kind text, payload json, queue text, run_at timestamptz, delay interval, priority integer,
-                max_attempts integer, timeout text, key text, metadata json, lane json, lane_pass boolean, step text
+                max_attempts integer, timeout text, key text, metadata json, lane json, lane_pass boolean,
+                step text
             )
         ) as follower
     ),
