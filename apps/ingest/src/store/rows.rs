@@ -1,13 +1,14 @@
 //! The rows of a version.
 
 use bytes::Bytes;
-use deadpool_postgres::{GenericClient, Object};
+use deadpool_postgres::{GenericClient, Object, Transaction};
 use futures_util::SinkExt;
 
 use crate::csv::Rejected;
 use crate::error::Error;
 use crate::lane::{Dataset, Lane};
 use crate::store::statement::{execute, first, query};
+use crate::store::versions;
 
 /// Rows that one statement deletes.
 const DELETE_ROWS: i64 = 20_000;
@@ -26,26 +27,43 @@ pub struct RejectedRow {
     pub record: String,
 }
 
-/// Loads rows in one statement, which is a transaction of its own. The bytes are in memory: nothing else is waited for meanwhile.
-pub(crate) async fn copy(client: &Object, dataset: Dataset, rows: Bytes) -> Result<(), Error> {
+/// Writes a batch in a transaction of its own. The bytes are in memory: nothing else is waited for meanwhile. False: the version was
+/// dropped, and nothing was written.
+pub(crate) async fn add_batch(
+    client: &mut Object,
+    (version, dataset): (i64, Dataset),
+    rows: Bytes,
+    rejected: &[Rejected],
+) -> Result<bool, Error> {
+    let transaction = client.transaction().await?;
+    if !versions::lock(&transaction, version).await? {
+        return Ok(false);
+    }
+    if !rejected.is_empty() {
+        add_rejected(&transaction, version, rejected).await?;
+    }
+    if !rows.is_empty() {
+        copy(&transaction, dataset, rows).await?;
+    }
+    transaction.commit().await?;
+    Ok(true)
+}
+
+async fn copy(transaction: &Transaction<'_>, dataset: Dataset, rows: Bytes) -> Result<(), Error> {
     let sql = match dataset {
         Dataset::Entries => include_str!("../../sql/copy_entries.sql"),
         Dataset::Factors => include_str!("../../sql/copy_factors.sql"),
         Dataset::Units => include_str!("../../sql/copy_units.sql"),
         Dataset::Emissions => return Err(Error::Invalid("emissions are computed, not loaded".into())),
     };
-    let statement = client.prepare_cached(sql).await?;
-    let mut sink = std::pin::pin!(client.copy_in::<_, Bytes>(&statement).await?);
+    let statement = transaction.prepare_cached(sql).await?;
+    let mut sink = std::pin::pin!(transaction.copy_in::<_, Bytes>(&statement).await?);
     sink.send(rows).await?;
     sink.finish().await?;
     Ok(())
 }
 
-pub(crate) async fn add_rejected(
-    client: &impl GenericClient,
-    version: i64,
-    rejected: &[Rejected],
-) -> Result<(), Error> {
+async fn add_rejected(client: &impl GenericClient, version: i64, rejected: &[Rejected]) -> Result<(), Error> {
     let lines: Vec<i64> = rejected.iter().map(|row| i64::try_from(row.line).unwrap_or(i64::MAX)).collect();
     let columns: Vec<Option<&str>> = rejected.iter().map(|row| row.column).collect();
     let reasons: Vec<&str> = rejected.iter().map(|row| &*row.reason).collect();
@@ -102,15 +120,21 @@ pub(crate) async fn duplicate(
     Ok(row.map(|row| (row.get("first"), row.get("last"), row.get("what"))))
 }
 
-/// Computes the emissions of the current entries of a lane as rows of a version. Returns the rows, and those without a factor.
+/// Computes the emissions of the current entries of a lane as rows of a version. Returns the rows, and those without a factor; `None`:
+/// the version was dropped, and nothing was written.
 pub(crate) async fn compute_emissions(
-    client: &impl GenericClient,
+    client: &mut Object,
     version: i64,
     lane: &Lane,
-) -> Result<(i64, i64), Error> {
+) -> Result<Option<(i64, i64)>, Error> {
+    let transaction = client.transaction().await?;
+    if !versions::lock(&transaction, version).await? {
+        return Ok(None);
+    }
     let sql = include_str!("../../sql/compute_emissions.sql");
-    let row = first(client, sql, &[&version, &lane.module, &lane.entry_type, &lane.year]).await?;
-    Ok(row.map_or((0, 0), |row| (row.get("rows"), row.get("without_factor"))))
+    let row = first(&transaction, sql, &[&version, &lane.module, &lane.entry_type, &lane.year]).await?;
+    transaction.commit().await?;
+    Ok(row.map(|row| (row.get("rows"), row.get("without_factor"))))
 }
 
 /// Deletes the data of a version, some rows at a time.

@@ -71,6 +71,11 @@ pub(crate) async fn begin(client: &impl GenericClient, lane_id: i64, claim: Clai
     row.map(|row| row.get("id")).ok_or_else(|| Error::Invalid("the version was not inserted".into()))
 }
 
+/// Locks a version that is being loaded until the transaction ends. False: it was dropped.
+pub(crate) async fn lock(transaction: &Transaction<'_>, id: i64) -> Result<bool, Error> {
+    Ok(first(transaction, include_str!("../../sql/lock_version.sql"), &[&id]).await?.is_some())
+}
+
 /// Everything is loaded. False: another attempt of the job began meanwhile.
 pub(crate) async fn finish(
     transaction: &Transaction<'_>,

@@ -37,7 +37,7 @@ impl Handlers {
         let mut client = self.ingest.client().await?;
         let lane_id = lanes::find_or_add(&client, &job.lane).await?;
         let version = versions::begin(&client, lane_id, context.claim()).await?;
-        let loaded = match self.load_version(&client, &job, (lane_id, version), &context).await {
+        let loaded = match self.load_version(&mut client, &job, (lane_id, version), &context).await {
             Ok(loaded) => loaded,
             Err(Failure::Again(error)) => return Err(error),
             Err(Failure::Bad { reason, rejected }) => {
@@ -61,16 +61,16 @@ impl Handlers {
 
     async fn load_version(
         &self,
-        client: &Object,
+        client: &mut Object,
         job: &Load,
         (lane_id, version): (i64, i64),
         context: &Context,
     ) -> Result<Loaded, Failure> {
-        let found = self.find(client, job, lane_id).await?;
+        let found = self.find(&*client, job, lane_id).await?;
         let dataset = job.lane.dataset();
         let input = Input { path: found.path.clone(), dataset, version, options: job.options.clone() };
         let loaded = load(client, input, context).await?;
-        match rows::duplicate(client, dataset, version).await? {
+        match rows::duplicate(&*client, dataset, version).await? {
             None => Ok(loaded),
             Some((first, last, what)) => {
                 let reason = format!("lines {first} and {last} are both about `{what}`: keep one of them");
@@ -125,7 +125,10 @@ impl Handlers {
     async fn compute(&self, client: &mut Object, lane: &Lane, context: &Context) -> Result<bool, Error> {
         let lane_id = lanes::find_or_add(&*client, lane).await?;
         let version = versions::begin(&*client, lane_id, context.claim()).await?;
-        let (rows, without_factor) = rows::compute_emissions(&*client, version, lane).await?;
+        let computed = rows::compute_emissions(client, version, lane).await?;
+        let Some((rows, without_factor)) = computed else {
+            return Err(Error::Unreadable("the job was given to another worker".into()));
+        };
         let result = json!({ "version": version, "rows": rows, "without_factor": without_factor });
         let ready = Ready { lane_id, version, rows, rejected: 0 };
         swap::make_current(client, context, (&ready, Verdict::complete_with(&result)?), &[]).await

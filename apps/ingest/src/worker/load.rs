@@ -4,6 +4,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use deadpool_postgres::Object;
 use pitwheel::Context;
 use tokio::sync::mpsc;
@@ -35,7 +36,7 @@ pub(crate) struct Loaded {
 }
 
 /// Loads a file. Every batch is a transaction of its own, and none is open while the file is read.
-pub(crate) async fn load(client: &Object, input: Input, context: &Context) -> Result<Loaded, Failure> {
+pub(crate) async fn load(client: &mut Object, input: Input, context: &Context) -> Result<Loaded, Failure> {
     let Input { path, dataset, version, options } = input;
     let opened = File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
     let (bytes, file) =
@@ -71,7 +72,7 @@ fn read(
 }
 
 struct Writing<'a> {
-    client: &'a Object,
+    client: &'a mut Object,
     dataset: Dataset,
     version: i64,
     skip_bad_rows: bool,
@@ -90,9 +91,7 @@ impl Writing<'_> {
     ) -> Result<(), Failure> {
         while let Some(batch) = batches.recv().await {
             if report.context.is_cancelled() {
-                return Err(Failure::Again(Error::Unreadable(
-                    "the job was cancelled, or given to another worker".into(),
-                )));
+                return Err(Failure::Again(given_away()));
             }
             metrics::read(batch.rows, batch.rejected.len() as u64, report.bytes_since(batch.bytes_read));
             self.write(batch).await?;
@@ -112,13 +111,11 @@ impl Writing<'_> {
         let room = usize::try_from(REJECTED_MAX.saturating_sub(self.rejected)).unwrap_or(usize::MAX);
         self.rejected += batch.rejected.len() as u64;
         batch.rejected.truncate(room);
-        if !batch.rejected.is_empty() {
-            rows::add_rejected(self.client, self.version, &batch.rejected).await?;
-        }
         self.rows += batch.rows;
         // Without skipping, one rejected row is enough: what follows is read for its errors only.
-        if batch.rows > 0 && (self.skip_bad_rows || self.rejected == 0) {
-            rows::copy(self.client, self.dataset, batch.copy.into()).await?;
+        let copy = if self.skip_bad_rows || self.rejected == 0 { batch.copy.into() } else { Bytes::new() };
+        if !rows::add_batch(self.client, (self.version, self.dataset), copy, &batch.rejected).await? {
+            return Err(given_away());
         }
         Ok(())
     }
@@ -146,6 +143,10 @@ impl Writing<'_> {
             again @ Failure::Again(_) => again,
         }
     }
+}
+
+fn given_away() -> Error {
+    Error::Unreadable("the job was cancelled, or given to another worker".into())
 }
 
 /// Tells how far it is.

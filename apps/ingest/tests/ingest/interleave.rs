@@ -10,6 +10,10 @@ const MAKE_CURRENT: &str = include_str!("../../sql/make_current.sql");
 const FINISH_VERSION: &str = include_str!("../../sql/finish_version.sql");
 const DROP_VERSION: &str = include_str!("../../sql/drop_version.sql");
 
+const LOCK_VERSION: &str = include_str!("../../sql/lock_version.sql");
+const DROP_LOADING: &str = include_str!("../../sql/drop_loading.sql");
+const ADD_ROW: &str = "insert into ingest.entry (version_id, line, unit, category, quantity, measure) values (3, 2, 'it', 'flight', 1, 'km')";
+
 const LANE: i64 = 1;
 /// A former version, and one that is loaded.
 const OLD: i64 = 1;
@@ -120,5 +124,51 @@ async fn a_flag_on_each_version_would_make_two_of_them_current() -> Result<()> {
         .explore()
         .await?
         .sometimes(|run| run.end() == "2");
+    Ok(())
+}
+
+/// An attempt writes a batch, as `store::rows::add_batch` does.
+fn writes(locks: bool) -> Session {
+    Session::new("load")
+        .sql("begin")
+        .step("write", async move |connection: &mut Connection| {
+            if locks && connection.client.query(LOCK_VERSION, &[&NEW]).await?.is_empty() {
+                return Ok("lost".to_owned());
+            }
+            connection.client.execute(ADD_ROW, &[]).await?;
+            Ok("written".to_owned())
+        })
+        .sql("commit")
+}
+
+/// The upkeep takes the attempt for a dead one, and deletes what it left behind.
+fn cleans() -> Session {
+    Session::new("upkeep")
+        .step("drop", async |connection: &mut Connection| {
+            Ok(connection.client.execute(DROP_LOADING, &[&NEW]).await?.to_string())
+        })
+        .sql_as("delete", "delete from ingest.entry where version_id = 3")
+}
+
+#[tokio::test]
+async fn no_row_is_written_after_the_rows_of_its_version_were_deleted() -> Result<()> {
+    let test = TestIngest::new().await?;
+    let setup = format!("truncate ingest.entry; {SETUP}");
+    let end =
+        "select concat(state, ' ', (select count(*) from ingest.entry)) from ingest.version where id = 3";
+    let start = |title| Explorer::new(&test.db, title).setup(&setup).end(end);
+
+    let right = start("batch × drop").session(writes(true)).session(cleans()).explore().await?;
+    right.never(|run| run.failed() || run.end() == "dropped 1");
+    right.sometimes(|run| run.end() == "dropped 0" && run.output("load.write") == "lost");
+    right.sometimes(|run| run.end() == "dropped 0" && run.output("load.write") == "written");
+    right.sometimes(|run| run.end() == "loading 1");
+
+    start("batch × drop, without the lock of the version")
+        .session(writes(false))
+        .session(cleans())
+        .explore()
+        .await?
+        .sometimes(|run| run.end() == "dropped 1");
     Ok(())
 }
