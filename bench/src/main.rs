@@ -72,12 +72,20 @@ async fn main() -> Result<()> {
             (Some(server), url)
         }
     };
-    let mut rows = Vec::new();
+    let (mut rows, mut failed) = (Vec::new(), Ok(()));
     for case in cases {
         eprintln!("measuring {case} …");
-        rows.extend(measure(case, &url).await?);
+        match measure(case, &url).await {
+            Ok(measured) => rows.extend(measured),
+            // The other cases are still worth their time.
+            Err(error) => {
+                eprintln!("{case} failed: {error:#}");
+                failed = Err(error);
+            }
+        }
     }
-    report::publish(&rows)
+    report::publish(&rows)?;
+    failed
 }
 
 async fn measure(case: &str, url: &str) -> Result<Vec<Row>> {

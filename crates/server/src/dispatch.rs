@@ -3,9 +3,10 @@
 //! Every stream is a worker of its own, with a lease in the database. A [`node`] owns the open [`streams`]; streams that
 //! take the same kinds from the same queues form a [`group`], and one [`claimer`] claims for all of them. Results of many
 //! workers are written together ([`reports`]), and so are [`heartbeats`]. What was claimed and cannot be sent is given
-//! back ([`release`]). A report that is repeated is recognised ([`recent`]). A suspect runs alone ([`suspects`]). Slots whose results went to another node are freed by
-//! its hints ([`settled_hints`]), or by a [`comparison`] with the database.
+//! back ([`release`]). A report that is repeated is recognised ([`recent`]). A suspect runs alone ([`suspects`]). Slots whose
+//! results went to another node are freed by its hints ([`claim_hints`]), or by a [`comparison`] with the database.
 
+pub(crate) mod claim_hints;
 mod claimer;
 mod comparison;
 mod group;
@@ -17,7 +18,6 @@ mod recent;
 mod reconcile;
 mod release;
 pub(crate) mod reports;
-mod settled_hints;
 pub(crate) mod source;
 pub(crate) mod stream;
 pub(crate) mod streams;

@@ -159,6 +159,26 @@ async fn results_may_be_reported_to_another_node() -> Result<()> {
     other.stop().await
 }
 
+/// The row is locked, so nothing is written. The worker is free all the same.
+#[tokio::test]
+async fn a_result_for_another_node_frees_its_slot_before_it_is_written() -> Result<()> {
+    let db = TestDb::new().await?;
+    let (node, other) = (Node::start(db.pitwheel(), LEASE).await?, Node::start(db.pitwheel(), LEASE).await?);
+    db.pitwheel().enqueue_many((0..2).map(work)).await?;
+    let mut stream = node.stream(1).await?;
+    let first = stream.jobs().await?.remove(0);
+    let mut client = db.client().await?;
+    let lock = client.transaction().await?;
+    lock.execute("select from pitwheel.job where id = $1 for update", &[&first.job_id]).await?;
+    let results = vec![result(&first, v1::result::Outcome::Complete(v1::Complete::default()))];
+    let response = other.workers().await?.report_result(v1::ReportResultRequest { results }).await?;
+    assert_eq!(response.into_inner().written, [i32::from(v1::Written::Locked)]);
+    assert_eq!(stream.jobs().await?.len(), 1, "the second job");
+    drop(lock);
+    node.stop().await?;
+    other.stop().await
+}
+
 #[tokio::test]
 async fn jobs_in_transit_to_a_broken_stream_are_released() -> Result<()> {
     let db = TestDb::new().await?;

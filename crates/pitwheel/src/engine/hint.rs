@@ -32,7 +32,7 @@ const SELF_TEST: Duration = Duration::from_secs(2);
 const QUEUES_MAX: usize = 1000;
 
 /// Claims per hint. A hint has less than 8,000 bytes, and a claim at most 63.
-const SETTLED_MAX: usize = 120;
+const CLAIMS_MAX: usize = 120;
 
 /// When each queue last got a hint.
 #[derive(Clone, Default)]
@@ -76,21 +76,30 @@ pub(crate) async fn command(client: &impl Sql) -> Result<(), Error> {
     send(client, "command").await
 }
 
+/// Sends a hint that workers have reported the endings of these claims, to the nodes that sent them to their workers.
+pub async fn hint_reported(client: &impl Sql, claims: &[Claim]) -> Result<(), Error> {
+    hint_claims(client, "reported", claims).await
+}
+
 /// Sends a hint that these claims were settled, to the nodes that sent them to their workers.
 pub async fn hint_settled(client: &impl Sql, claims: &[Claim]) -> Result<(), Error> {
-    for part in claims.chunks(SETTLED_MAX) {
-        send(client, &settled_hint(part)).await?;
+    hint_claims(client, "settled", claims).await
+}
+
+async fn hint_claims(client: &impl Sql, word: &str, claims: &[Claim]) -> Result<(), Error> {
+    for part in claims.chunks(CLAIMS_MAX) {
+        send(client, &claims_hint(word, part)).await?;
     }
     Ok(())
 }
 
-fn settled_hint(claims: &[Claim]) -> String {
+fn claims_hint(word: &str, claims: &[Claim]) -> String {
     let claim = |claim: &Claim| format!("{}.{}.{}", claim.id, claim.fence, claim.holder);
-    format!("settled {}", claims.iter().map(claim).collect::<Vec<_>>().join(" "))
+    format!("{word} {}", claims.iter().map(claim).collect::<Vec<_>>().join(" "))
 }
 
 /// The claims of a hint. What is no claim is left out.
-fn settled_claims(words: &str) -> Vec<Claim> {
+fn claims_of_hint(words: &str) -> Vec<Claim> {
     let read = |word: &str| {
         let mut numbers = word.split('.').map(|number| number.parse().ok());
         Some(Claim { id: numbers.next()??, fence: numbers.next()??, holder: numbers.next()?? })
@@ -108,8 +117,8 @@ async fn send(client: &impl Sql, word: &str) -> Result<(), Error> {
 /// Called with the name of a queue, or with `None` for any queue.
 pub type OnDue = dyn Fn(Option<&str>) + Send + Sync;
 
-/// Called with claims that have ended.
-pub type OnSettled = dyn Fn(Vec<Claim>) + Send + Sync;
+/// Called with claims.
+pub type OnClaims = dyn Fn(Vec<Claim>) + Send + Sync;
 
 /// What hints wake.
 pub struct HintListener {
@@ -119,8 +128,10 @@ pub struct HintListener {
     pub cancel: Arc<Notify>,
     /// Notified when a worker may have been made quiet, drained or resumed.
     pub command: Arc<Notify>,
-    /// Called with claims that have ended, and may have been sent to workers by another node than the one that settled them.
-    pub settled: Box<OnSettled>,
+    /// Called with claims whose endings were reported, perhaps to another node than the one that sent them to their workers.
+    pub reported: Box<OnClaims>,
+    /// Called with such claims when their endings are written.
+    pub settled: Box<OnClaims>,
 }
 
 /// Listens until it is dropped, and connects again whenever the connection breaks.
@@ -210,7 +221,8 @@ impl HintListener {
                 metrics::woken();
                 (self.due)(Some(queue));
             }
-            Some(("settled", claims)) => (self.settled)(settled_claims(claims)),
+            Some(("reported", claims)) => (self.reported)(claims_of_hint(claims)),
+            Some(("settled", claims)) => (self.settled)(claims_of_hint(claims)),
             None if word == "cancel" => self.cancel.notify_one(),
             None if word == "command" => self.command.notify_one(),
             _ => {}
@@ -224,9 +236,9 @@ mod tests {
 
     #[test]
     fn the_longest_hint_fits_and_is_read_as_it_was_sent() {
-        let longest = [Claim { id: i64::MIN, fence: i64::MIN, holder: i64::MIN }; SETTLED_MAX];
-        let hint = settled_hint(&longest);
+        let longest = [Claim { id: i64::MIN, fence: i64::MIN, holder: i64::MIN }; CLAIMS_MAX];
+        let hint = claims_hint("reported", &longest);
         assert!(hint.len() < 8000, "{} bytes", hint.len());
-        assert_eq!(hint.split_once(' ').map(|(_, claims)| settled_claims(claims)), Some(longest.to_vec()));
+        assert_eq!(hint.split_once(' ').map(|(_, claims)| claims_of_hint(claims)), Some(longest.to_vec()));
     }
 }

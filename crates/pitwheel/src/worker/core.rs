@@ -108,8 +108,8 @@ impl Core {
             }
         };
         // Claims return nothing while this worker is quiet, and it settles its jobs itself.
-        let (command, settled) = (Arc::default(), Box::new(|_| ()));
-        HintListener { due: Box::new(wake), cancel: self.cancel.clone(), command, settled }
+        let (command, reported, settled) = (Arc::default(), Box::new(|_| ()), Box::new(|_| ()));
+        HintListener { due: Box::new(wake), cancel: self.cancel.clone(), command, reported, settled }
     }
 
     fn slots(&self) -> MutexGuard<'_, Slots> {

@@ -8,8 +8,8 @@ use tokio::sync::Notify;
 
 use crate::dispatch::streams::SharedStreams;
 
-/// Wakes the claimers when a job is due, and frees the slots of claims that were settled through other nodes. Notifies `cancel` when a running job is to be cancelled, and `command` when a worker
-/// was made quiet, drained or resumed.
+/// Wakes the claimers when a job is due, and frees the slots of claims that were reported to other nodes. Notifies `cancel` when
+/// a running job is to be cancelled, and `command` when a worker was made quiet, drained or resumed.
 pub(crate) async fn listen_for_hints(
     pool: Pool,
     streams: SharedStreams,
@@ -18,8 +18,10 @@ pub(crate) async fn listen_for_hints(
 ) {
     let own = streams.clone();
     let due = Box::new(move |queue: Option<&str>| own.lock().wake(queue));
+    let own = streams.clone();
+    let reported = Box::new(move |claims: Vec<Claim>| own.lock().reported(claims.into_iter()));
     let settled = Box::new(move |claims: Vec<Claim>| streams.lock().ended(claims.into_iter()));
-    listen(&pool, HintListener { due, cancel, command, settled }).await;
+    listen(&pool, HintListener { due, cancel, command, reported, settled }).await;
 }
 
 /// Sends cancel requests to the workers as soon as a hint arrives. Without hints, heartbeats carry them.

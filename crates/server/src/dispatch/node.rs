@@ -10,13 +10,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::auth::tokens::Tokens;
+use crate::dispatch::claim_hints::ClaimHints;
 use crate::dispatch::claimer::{self, GroupSink};
 use crate::dispatch::heartbeats::{self, Heartbeats};
 use crate::dispatch::hints::{forward_cancels, listen_for_hints};
 use crate::dispatch::reconcile::{self, Reconciler};
 use crate::dispatch::release::Releaser;
 use crate::dispatch::reports::Reports;
-use crate::dispatch::settled_hints::SettledHints;
 use crate::dispatch::stream::{StreamMessage, StreamOptions, stream_channel};
 use crate::dispatch::streams::SharedStreams;
 use crate::options::Options;
@@ -31,6 +31,7 @@ pub(crate) struct Node {
     pub(crate) lease: Duration,
     pub(crate) streams: SharedStreams,
     pub(crate) reports: Reports,
+    pub(crate) claim_hints: ClaimHints,
     pub(crate) heartbeats: Heartbeats,
     releaser: Releaser,
     /// The name in logs.
@@ -63,6 +64,7 @@ impl Node {
             streams: streams.clone(),
             releaser: Releaser::new(reports.clone(), claims.clone(), end.clone()),
             reports,
+            claim_hints: ClaimHints::default(),
             heartbeats,
             name: format!("node {}", std::process::id()).into(),
             stop: CancellationToken::new(),
@@ -70,10 +72,10 @@ impl Node {
             end: end.clone(),
             loops: TaskTracker::new(),
         });
-        let settled_hints = SettledHints::default();
-        node.spawn(settled_hints.clone().run(pool.clone()));
+        let hints = node.claim_hints.clone();
+        node.spawn(hints.clone().run(pool.clone()));
         let reports = node.reports.clone();
-        node.loops.spawn(reports.run(pitwheel.clone(), pool.clone(), streams.clone(), settled_hints));
+        node.loops.spawn(reports.run(pitwheel.clone(), pool.clone(), streams.clone(), hints));
         node.spawn(heartbeats::run(
             lease_pool.clone(),
             streams.clone(),

@@ -7,8 +7,8 @@ use pitwheel::engine::{Batcher, Ending, Linger, Pool, SettleResult, Settlement, 
 use pitwheel::{Claim, Error, History, Pitwheel};
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::dispatch::claim_hints::ClaimHints;
 use crate::dispatch::recent::RecentClaims;
-use crate::dispatch::settled_hints::SettledHints;
 use crate::dispatch::source::Source;
 use crate::dispatch::streams::SharedStreams;
 
@@ -85,14 +85,8 @@ impl Reports {
     }
 
     /// Writes reports until [`Reports::close`]. Two loops: one prepares a batch while the other waits for its commit.
-    pub(crate) async fn run(
-        self,
-        pitwheel: Pitwheel,
-        pool: Pool,
-        streams: SharedStreams,
-        settled_hints: SettledHints,
-    ) {
-        let writer = Writer { pitwheel, pool, streams, settled_hints, recent: Mutex::default() };
+    pub(crate) async fn run(self, pitwheel: Pitwheel, pool: Pool, streams: SharedStreams, hints: ClaimHints) {
+        let writer = Writer { pitwheel, pool, streams, hints, recent: Mutex::default() };
         let write_all = async || {
             while let Some(batch) = self.queue.next().await {
                 writer.write(batch).await;
@@ -110,7 +104,7 @@ struct Writer {
     pitwheel: Pitwheel,
     pool: Pool,
     streams: SharedStreams,
-    settled_hints: SettledHints,
+    hints: ClaimHints,
     recent: Mutex<RecentClaims>,
 }
 
@@ -155,7 +149,7 @@ impl Writer {
                 |result: &SettleResult| !matches!(result, SettleResult::Locked | SettleResult::Refused(_));
             let ended = endings.iter().zip(&results).filter(|(_, result)| has_ended(result));
             let ended = ended.map(|(ending, _)| ending.claim);
-            self.settled_hints.add(streams.not_sent_from_here(ended.clone()));
+            self.hints.settled(streams.not_sent_from_here(ended.clone()));
             for (ending, result) in endings.iter().zip(&results) {
                 if let (SettleResult::Written, Some(plan)) = (result, &ending.plan) {
                     let due = plan.due.into_iter();

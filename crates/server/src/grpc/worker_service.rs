@@ -52,6 +52,18 @@ impl Workers {
         }
     }
 
+    /// Frees the slots of what was reported, before it is written: here, and by a hint at the nodes that sent the others.
+    fn free_slots(&self, reported: &[(Claim, Source, Reported)], of_others: &HashSet<Claim>) {
+        let ended =
+            reported.iter().filter(|(claim, _, result)| result.is_ending() && !of_others.contains(claim));
+        let ended = ended.map(|(claim, ..)| *claim);
+        let mut streams = self.node.streams.lock();
+        let elsewhere = streams.not_sent_from_here(ended.clone());
+        streams.reported(ended);
+        drop(streams);
+        self.node.claim_hints.reported(elsewhere);
+    }
+
     /// The attempts of failed results, because the last attempt of a job must not be retried, and of jobs that were sent by another
     /// node, because they may be runs of recurring jobs.
     async fn attempts(
@@ -214,6 +226,7 @@ impl WorkerService for Workers {
         limits::report("results", results.len()).map_err(status)?;
         let Read { reported, positions, mut problems } = read(results).map_err(status)?;
         let of_others = self.claims_of_others(&caller, &reported).await.map_err(status)?;
+        self.free_slots(&reported, &of_others);
         let attempts = self.attempts(&reported).await.map_err(status)?;
         let mut written = vec![v1::Written::Refused; reported.len() + problems.len()];
         // Each with its position in the report.
@@ -246,7 +259,6 @@ impl WorkerService for Workers {
             }
         }
         if !endings.is_empty() {
-            self.node.streams.lock().reported(endings.iter().map(|ending| ending.claim));
             let results = self.node.reports.settle(endings, sources).await?;
             for (at, result) in ending_at.into_iter().zip(results) {
                 written[at] = match result {
