@@ -9,13 +9,13 @@
 -- finds such a row after it was committed, sees both, and promotes the next job if there is no head (promote_checked).
 
 alter table pitwheel.job
-    add column lane        text,        -- the canonical text of its JSON value; null: in no lane
+    add column lane        text collate "C", -- the canonical text of its JSON value; null: in no lane
     add column lane_at     timestamptz, -- of a blocked job: not before this time; null: as soon as it is the head
     add column lane_pass   boolean,     -- whether others of the lane may run while it waits for its time
     add column lane_former bigint,      -- of a head: the job that was current when it became the head
     add column lane_fence  bigint;      -- of a head: its fence when it became the head; null: 0
 alter table pitwheel.job_history
-    add column lane      text,
+    add column lane      text collate "C",
     add column lane_pass boolean;
 
 -- The head of a lane, of which there is at most one, and the others behind it, in their order.
@@ -27,13 +27,13 @@ create index job_history_lane on pitwheel.job_history (lane, id) where lane is n
 -- appears any more.
 create table pitwheel.lane_check (
     xid  xid8 not null,
-    lane text not null,
+    lane text collate "C" not null,
     primary key (xid, lane)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 
 -- The last job that was claimed in a lane, for lanes whose head does not know it. See the view `current`.
 create table pitwheel.lane (
-    lane        text        primary key,
+    lane        text collate "C" primary key,
     current_job bigint      not null,
     changed_at  timestamptz not null
 ) with (fillfactor = 70);
@@ -131,7 +131,8 @@ execute function pitwheel.leave_lane();
 
 -- done_in_lanes: claimed heads of lanes are done; those with `history` move there. As done.sql and complete.sql, and as the trigger
 -- job_leaves_lane, but for all of them at once, which costs less than half. The setting keeps the trigger from doing the same; it is
--- undone if the statement fails. Rows not returned: the row has moved since, it is in no lane, it is a run of a recurring job, or that
+-- undone if the statement fails. A row that another transaction has locked ends the statement after lock_timeout, as in done.sql; a
+-- next job that has changed since is left to promote_checked. Rows not returned: the row has moved since, it is in no lane, it is a run of a recurring job, or that
 -- claim no longer holds the job.
 create function pitwheel.done_in_lanes(ids bigint[], fences bigint[], holders bigint[], ctids tid[], histories boolean[])
 returns table (id bigint, fence bigint, holder bigint, written boolean)
@@ -166,7 +167,7 @@ begin
         where (gone.id in (select asked.id from unnest(ids, histories) as asked(id, history) where asked.history)) is true
     ),
     next as materialized (
-        select gone.id as former, first.tid
+        select gone.id as former, job.tid
         from gone
         cross join lateral (
             select job.ctid as tid
@@ -176,25 +177,14 @@ begin
               and (job.lane_pass and job.lane_at > clock_timestamp()) is not true
             order by job.lane, (case when job.run_at = 'infinity' then job.id else 0 end)
             limit 1
-        ) as first
-    ),
-    free as materialized (
-        select next.former, job.tid
-        from next
-        cross join lateral (
-            select job.ctid as tid
-            from pitwheel.job
-            where job.ctid = next.tid and job.run_at = 'infinity'
-            for no key update skip locked
         ) as job
     ),
     promoted as (
         update pitwheel.job
-        set run_at = greatest(job.lane_at, clock_timestamp()), lane_at = null, lane_former = free.former,
+        set run_at = greatest(job.lane_at, clock_timestamp()), lane_at = null, lane_former = next.former,
             lane_fence = nullif(job.fence, 0)
-        from free
-        where job.ctid = any (array(select free.tid from free))
-          and job.ctid = free.tid
+        from next
+        where job.ctid = next.tid
         returning job.lane
     ),
     missed as materialized (
