@@ -2,7 +2,7 @@
 --
 -- A lane has one current version at most: a column of its row, so there are never two, and none is lost while another is loaded. Whoever
 -- changes the current version, or drops a version, locks the row of the lane first. Rows of a version are written before it is current;
--- nobody reads them until then.
+-- they are not read until then.
 
 create table ingest.lane (
     id              bigint generated always as identity primary key,

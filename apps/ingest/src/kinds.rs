@@ -76,7 +76,7 @@ impl Job for EmissionRecalc {
     const MAX_ATTEMPTS: u32 = ATTEMPTS;
 }
 
-/// Deletes old versions, files that nobody needs, and what processes left behind: one recurring job.
+/// Deletes old versions, files that are not needed, and what processes left behind: one recurring job.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Upkeep {}
 

@@ -141,7 +141,7 @@ impl Uploads {
         }
     }
 
-    /// Deletes files that nobody has needed for a week.
+    /// Deletes files that were not needed for a week.
     pub(crate) async fn delete_old(&self) -> std::io::Result<()> {
         let Ok(mut files) = fs::read_dir(&self.folder).await else { return Ok(()) };
         while let Some(file) = files.next_entry().await? {

@@ -22,7 +22,7 @@ alter table pitwheel.job_history
 create unique index job_lane on pitwheel.job (lane, (case when run_at = 'infinity' then id else 0 end)) where lane is not null;
 create index job_history_lane on pitwheel.job_history (lane, id) where lane is not null;
 
--- Lanes that somebody has to look at. Rows are only added and deleted, and never waited for: the key has the id of the transaction
+-- Lanes to look at. Rows are only added and deleted, and never waited for: the key has the id of the transaction
 -- that added the row. The ids also give the order in which they are read, and below the oldest open transaction no row
 -- appears any more.
 create table pitwheel.lane_check (
@@ -307,7 +307,7 @@ language sql volatile
 return pg_try_advisory_xact_lock(hashtextextended(lane, 7475));
 
 -- promote_lanes: promotes the lanes into which the current transaction has enqueued. Only for short transactions: until it has
--- committed, nobody else promotes these lanes.
+-- committed, no other session promotes these lanes.
 create function pitwheel.promote_lanes(lanes text[]) returns void
 language plpgsql
 as $$

@@ -25,7 +25,7 @@ pub(crate) async fn make_current(
     followers: &[Load],
 ) -> Result<bool, Error> {
     let transaction = client.transaction().await?;
-    // The fenced write first. Nobody else writes for this job once it is written.
+    // The fenced write first. No other claim of this job can write after it.
     let completed = engine::complete_with(&transaction, context, completion).await?;
     if completed.settled == Settled::Lost {
         return Ok(false);

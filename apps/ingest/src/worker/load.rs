@@ -46,7 +46,7 @@ pub(crate) async fn load(client: &mut Object, input: Input, context: &Context) -
     let reading = tokio::task::spawn_blocking(move || read(file, (dataset, version), &options, &sender));
     let mut writing = Writing { client, dataset, version, skip_bad_rows, rows: 0, rejected: 0, first: None };
     let written = writing.run(&mut batches, &mut Report::new(context, bytes)).await;
-    // The thread ends when nobody takes its batches.
+    // The thread ends when its batches are not taken.
     drop(batches);
     let read = reading.await.map_err(|error| Error::Unreadable(format!("the reader failed: {error}")))?;
     written?;
@@ -55,7 +55,7 @@ pub(crate) async fn load(client: &mut Object, input: Input, context: &Context) -
     Ok(Loaded { rows: writing.rows, rejected: writing.rejected, format })
 }
 
-/// Reads the file and sends what is ready, until nobody takes it. Returns what was detected.
+/// Reads the file and sends what is ready, until it is not taken. Returns what was detected.
 fn read(
     file: File,
     (dataset, version): (Dataset, i64),

@@ -169,7 +169,7 @@ pub(crate) fn statement(columns: &Columns<'_>) -> (&'static str, &'static [Type]
 }
 
 /// Sends one batch with the engine's own driver. `promote`: lanes without a head get one at once; not in a user's transaction, because
-/// until it commits nobody else could promote these lanes.
+/// until it commits no other session could promote these lanes.
 pub(crate) async fn send(
     client: &impl Sql,
     columns: Columns<'_>,

@@ -158,7 +158,7 @@ async fn send(transaction: &mut PgConnection, mut columns: Columns<'_>) -> Resul
     let lane_passes = std::mem::take(&mut columns.lane_passes);
     let mut query = bind(::sqlx::query(if keyed { ENQUEUE_KEYED } else { ENQUEUE }), columns, keyed);
     if keyed {
-        // Lanes are not promoted in a user's transaction: until it commits, nobody else could promote them.
+        // Lanes are not promoted in a user's transaction: until it commits, no other session could promote them.
         query = query.bind(lanes).bind(lane_passes).bind(false);
     }
     let rows = query.persistent(false).fetch_all(transaction).await?;

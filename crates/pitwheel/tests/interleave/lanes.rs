@@ -1,4 +1,4 @@
-//! Lanes: never two running jobs of one lane, and never a lane whose jobs wait for nobody.
+//! Lanes: never two running jobs of one lane, and never a lane whose jobs wait for nothing.
 
 use anyhow::{Context, Result};
 use pitwheel::History;
