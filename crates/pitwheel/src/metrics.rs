@@ -58,6 +58,7 @@ pub fn enable() {
     );
     describe_counter!(LANES_REPAIRED, "Lanes that had no head, and got one from the maintenance.");
     describe_counter!(RECURRING_LOST, "Recurring jobs whose next run was gone.");
+    describe_counter!(PIPELINES_LOST, "Steps of pipelines whose job was gone.");
     describe_histogram!(WAIT, Unit::Seconds, "Time from due to claimed.");
     describe_histogram!(DURATION, Unit::Seconds, "Time from claimed to settled.");
     describe_histogram!(CLAIM_DURATION, Unit::Seconds, "Duration of a claim.");
@@ -70,6 +71,7 @@ pub fn enable() {
     counter!(RECURRING_PLANNED).absolute(0);
     counter!(RECURRING_LOST).absolute(0);
     counter!(LANES_REPAIRED).absolute(0);
+    counter!(PIPELINES_LOST).absolute(0);
     for class in ["08", "40", "53", "57", "unreachable"] {
         counter!(DB_ERRORS, "class" => class).absolute(0);
     }
