@@ -384,31 +384,6 @@ begin
 end
 $$;
 
--- lock_recurring_of_jobs: the same for several jobs. Always true, so that a statement can ask for it before it locks the jobs.
-create function pitwheel.lock_recurring_of_jobs(job_ids bigint[]) returns boolean
-language plpgsql
-as $$
-begin
-    perform
-    from pitwheel.recurring
-    where recurring.id = any (array(
-        select job.recurring
-        from unnest(lock_recurring_of_jobs.job_ids) as asked(id)
-        cross join lateral (
-            select job.recurring
-            from pitwheel.job
-            where job.id >= asked.id
-              and job.id <= asked.id
-            order by job.id
-            limit 1
-        ) as job
-    ))
-    order by recurring.id
-    for no key update;
-    return true;
-end
-$$;
-
 -- finish: as before, and for a run: counts it, and leaves the planning of the next one to the maintenance, because SQL cannot read a
 -- cadence. The recurring job is locked first.
 create or replace function pitwheel.finish(

@@ -601,8 +601,8 @@ begin
 end
 $$;
 
--- lock_recurring_of_jobs: as before, and locks the pipelines of steps.
-create or replace function pitwheel.lock_recurring_of_jobs(job_ids bigint[]) returns boolean
+-- lock_recurring_of_jobs: the same for several jobs. Always true, so that a statement can ask for it before it locks the jobs.
+create function pitwheel.lock_recurring_of_jobs(job_ids bigint[]) returns boolean
 language plpgsql
 as $$
 declare

@@ -67,11 +67,11 @@ async fn lanes_keep_their_order_while_workers_and_a_node_are_killed() -> Result<
         tokio::time::sleep(KILLS).await; // some jobs have run
         remote.kill()?;
         remote = start_remote(&url(&first))?;
-        tokio::time::sleep(KILLS).await;
+        tokio::time::sleep(KILLS).await; // the new worker has run some
         let address = second.address.to_string();
         second.process.kill()?;
         second = start_node(&db, &folder, &address)?;
-        tokio::time::sleep(KILLS).await;
+        tokio::time::sleep(KILLS).await; // the new node has sent some
         library.kill()?;
         library = start_library(db.url())?;
         anyhow::Ok(())
