@@ -31,14 +31,5 @@ update pitwheel.job
 set holder = $1, fence = job.fence + 1, attempt = job.attempt + 1, claimed_at = clock_timestamp()
 where job.ctid = any (array(select due.tid from due))
 returning job.id, job.fence, job.attempt, job.max_attempts, job.timeout_ms, job.run_at, job.priority, job.queue, job.kind,
-    job.key, job.payload::text, job.metadata::text, job.ctid,
-    case when job.recurring is not null then (
-        select recurrence.state from pitwheel.recurrence where recurrence.id = job.recurring
-    ) end as recurrence,
-    job.lane,
-    case when job.pipeline is not null then (
-        select step_context.context
-        from pitwheel.step_context
-        where step_context.pipeline = job.pipeline and step_context.name = job.step
-    ) end as step,
+    job.key, job.payload::text, job.metadata::text, job.ctid, job.recurring, job.lane, job.pipeline, job.step,
     (select held.id from held) as hold

@@ -1,5 +1,6 @@
--- unplanned.sql: enabled recurring jobs whose next run is to be planned. Uses recurring_unplanned and recurring_pkey.
-select (select recurrence.state from pitwheel.recurrence where recurrence.id = recurring.id)
+-- unplanned.sql: enabled recurring jobs whose next run is to be planned, as recurrences.sql has them. Uses recurring_unplanned.
+select recurring.id, recurring.key, recurring.cadence, recurring.misfire, recurring.version, recurring.anchor_at,
+    recurring.interval_ms, recurring.consecutive_failures, clock_timestamp() as now
 from pitwheel.recurring
 where recurring.enabled
   and not recurring.planned

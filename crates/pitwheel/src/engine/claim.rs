@@ -1,21 +1,19 @@
 //! Claiming due jobs: at most the slots given, each job by one holder, in the order of priority and time.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use crate::engine::claimed_rows::{CLAIM_COLUMNS, read_claimed};
 use crate::engine::cursor::{Bounds, LookedBack, Position, Snapshot};
-use crate::engine::enqueue::{millis, unsigned};
-use crate::engine::recurring::recurrence;
+use crate::engine::enqueue::millis;
 use crate::engine::settle::settle;
 use crate::engine::settle_columns::SettleResult;
 use crate::error::Error;
 use crate::job::claim::{Claim, ClaimRefusal, Claimed, QueueSlots};
 use crate::job::ending::Settlement;
-use crate::job::step::CurrentStep;
 use crate::postgres::{Params, Sql, query};
 
 const CLAIM: &str = include_str!("../../sql/engine/claim.sql");
@@ -56,8 +54,7 @@ pub async fn claim(
             ],
         )
         .await?;
-    let mut names = Names::default();
-    Ok(rows.iter().map(|row| claimed(row, worker, row.get(16), &mut names)).collect())
+    read_claimed(client, &rows, |row| (worker, row.get(CLAIM_COLUMNS))).await
 }
 
 /// The result of a claim.
@@ -98,19 +95,19 @@ pub async fn claim_for_workers(
     let rows = client.rows(CLAIM_FOR_WORKERS, params).await?;
     let (mut holds, mut alive_slots) = (HashMap::new(), slots_by_worker.len());
     for row in &rows {
-        let made: (Option<Vec<i64>>, Option<Vec<i64>>) = (row.get(17), row.get(18));
+        let made: (Option<Vec<i64>>, Option<Vec<i64>>) =
+            (row.get(CLAIM_COLUMNS + 1), row.get(CLAIM_COLUMNS + 2));
         if let (Some(workers), Some(ids)) = made {
             holds.extend(workers.into_iter().zip(ids));
-            let count: i64 = row.get(19);
+            let count: i64 = row.get(CLAIM_COLUMNS + 3);
             alive_slots = usize::try_from(count).unwrap_or(alive_slots);
         }
     }
-    let mut names = Names::default();
-    let read = rows.iter().map(|row| {
-        let worker: i64 = row.get(16);
-        claimed(row, worker, holds.get(&worker).copied().unwrap_or_default(), &mut names)
-    });
-    Ok(ClaimedJobs { jobs: read.collect(), alive_slots })
+    let held = |row: &Row| {
+        let worker: i64 = row.get(CLAIM_COLUMNS);
+        (worker, holds.get(&worker).copied().unwrap_or_default())
+    };
+    Ok(ClaimedJobs { jobs: read_claimed(client, &rows, held).await?, alive_slots })
 }
 
 /// Claims one suspect: a job that was running at two crashes. For a worker that runs nothing else.
@@ -122,7 +119,7 @@ pub async fn claim_alone(
 ) -> Result<Option<Claimed>, Error> {
     let params: Params = &[(&worker, Type::INT8), (&queues, Type::TEXT_ARRAY), (&kinds, Type::TEXT_ARRAY)];
     let rows = query(client, CLAIM_ALONE, params).await?;
-    Ok(rows.first().map(|row| claimed(row, worker, row.get(16), &mut Names::default())))
+    Ok(read_claimed(client, &rows, |row| (worker, row.get(CLAIM_COLUMNS))).await?.pop())
 }
 
 /// Claims this job for a worker, also before its time. Of several callers one gets it.
@@ -136,8 +133,8 @@ pub async fn claim_by_id(
 ) -> Result<Result<Claimed, ClaimRefusal>, Error> {
     let params: Params = &[(&worker, Type::INT8), (&id, Type::INT8), (&kinds, Type::TEXT_ARRAY)];
     let rows = query(client, CLAIM_BY_ID, params).await?;
-    if let Some(row) = rows.first() {
-        return Ok(Ok(claimed(row, worker, row.get(16), &mut Names::default())));
+    if let Some(job) = read_claimed(client, &rows, |row| (worker, row.get(CLAIM_COLUMNS))).await?.pop() {
+        return Ok(Ok(job));
     }
     let params: Params = &[(&id, Type::INT8), (&kinds, Type::TEXT_ARRAY)];
     let rows = query(client, CLAIM_REFUSAL, params).await?;
@@ -218,43 +215,4 @@ pub async fn look_back(
         behind: behind.collect(),
         suspects: first.get("suspects"),
     })
-}
-
-/// The names of queues and kinds in one claim, each allocated once.
-#[derive(Default)]
-struct Names(Vec<Arc<str>>);
-
-impl Names {
-    fn shared(&mut self, name: &str) -> Arc<str> {
-        if let Some(known) = self.0.iter().find(|known| ***known == *name) {
-            return known.clone();
-        }
-        let name: Arc<str> = name.into();
-        self.0.push(name.clone());
-        name
-    }
-}
-
-/// Reads a row by position, in the column order that the claim statements share: by name, each of 500 rows would look up 17
-/// names.
-fn claimed(row: &Row, holder: i64, hold: i64, names: &mut Names) -> Claimed {
-    let timeout_ms: Option<i64> = row.get(4);
-    Claimed {
-        claim: Claim { id: row.get(0), fence: row.get(1), holder },
-        attempt: unsigned(row.get(2)),
-        max_attempts: unsigned(row.get(3)),
-        timeout: timeout_ms.map(|ms| Duration::from_millis(ms.unsigned_abs())),
-        run_at: row.get(5),
-        priority: row.get(6),
-        queue: names.shared(row.get(7)),
-        kind: names.shared(row.get(8)),
-        key: row.get(9),
-        payload: row.get(10),
-        metadata: row.get(11),
-        ctid: row.get(12),
-        recurrence: row.get::<_, Option<&str>>(13).and_then(recurrence),
-        lane: row.get(14),
-        step: row.get::<_, Option<&str>>(15).and_then(CurrentStep::parse),
-        hold,
-    }
 }

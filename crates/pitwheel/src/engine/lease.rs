@@ -1,18 +1,18 @@
 //! A worker's lease: one row for all its jobs, renewed by one small write.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::engine::claim_columns::{ClaimColumns, claim_of_row};
 use crate::engine::enqueue::{millis, unsigned};
-use crate::engine::recurring::{recurrence, time};
+use crate::engine::recurring::recurrences;
 use crate::error::Error;
 use crate::job::claim::Claim;
 use crate::job::recurrence::Recurrence;
-use crate::postgres::{Params, Sql, query};
+use crate::postgres::{Ctid, Params, Sql, query};
 
 /// A worker's description of itself.
 #[derive(Debug, Clone)]
@@ -183,6 +183,8 @@ pub struct AttemptInfo {
     pub worker: String,
     /// The recurring job that it is a run of.
     pub recurrence: Option<Box<Recurrence>>,
+    /// Where the row of the job was.
+    pub ctid: Ctid,
 }
 
 /// The attempts of these claims, by job id; a lost claim has no entry.
@@ -194,13 +196,17 @@ pub async fn attempts(client: &impl Sql, claims: &[Claim]) -> Result<HashMap<i64
         (&claims.holders, Type::INT8_ARRAY),
     ];
     let rows = client.rows(include_str!("../../sql/engine/attempts.sql"), params).await?;
+    let runs: Vec<i64> = rows.iter().filter_map(|row| row.get(5)).collect();
+    let recurrences = recurrences(client, &runs).await?;
     let read = rows.iter().map(|row| {
+        let run: Option<i64> = row.get(5);
         let attempt = AttemptInfo {
             number: unsigned(row.get(1)),
             max: unsigned(row.get(2)),
             cancelled: row.get(3),
             worker: row.get(4),
-            recurrence: row.get::<_, Option<&str>>(5).and_then(|state| started(state, row.get(6))),
+            recurrence: run.and_then(|id| recurrences.get(&id)).map(|read| started(read, row.get(6))),
+            ctid: row.get(7),
         };
         (row.get(0), attempt)
     });
@@ -208,11 +214,9 @@ pub async fn attempts(client: &impl Sql, claims: &[Claim]) -> Result<HashMap<i64
 }
 
 /// The recurring job of a run, as it would have been read when the run was claimed.
-fn started(state: &str, claimed_us: Option<i64>) -> Option<Box<Recurrence>> {
-    let mut recurrence = recurrence(state)?;
-    let claimed_at = claimed_us.map_or(recurrence.clock.read, time);
-    recurrence.clock = recurrence.clock.at_time(claimed_at);
-    Some(recurrence)
+fn started(read: &Recurrence, claimed_at: Option<SystemTime>) -> Box<Recurrence> {
+    let clock = read.clock.at_time(claimed_at.unwrap_or(read.clock.read));
+    Box::new(Recurrence { clock, ..read.clone() })
 }
 
 /// Which of these workers connected with this token.

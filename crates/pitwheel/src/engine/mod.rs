@@ -12,6 +12,7 @@ pub(crate) mod batcher;
 pub(crate) mod claim;
 mod claim_columns;
 pub(crate) mod claim_sink;
+mod claimed_rows;
 pub(crate) mod claimer;
 pub(crate) mod cursor;
 pub(crate) mod enqueue;

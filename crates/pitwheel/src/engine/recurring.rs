@@ -1,13 +1,14 @@
 //! Planning the next runs that no settle has planned: a run was settled in SQL, was buried by the sweep, or a person has deleted it.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use crate::engine::enqueue::unsigned;
 use crate::engine::settle_columns::Plans;
 use crate::error::Error;
-use crate::job::cadence::Cadence;
-use crate::job::misfire::Misfire;
 use crate::job::recurrence::{Clock, Recurrence};
 use crate::metrics;
 use crate::postgres::{Params, Sql, query};
@@ -19,40 +20,32 @@ const PAGES_MAX: usize = 20;
 /// Recurring jobs per look for those whose live job is gone. A million are looked at in half an hour.
 const LOOK_MAX: i64 = 1000;
 
-/// The columns of the view `recurrence`: id, key, cadence, misfire, version, anchor, interval, failures, now.
-type State = (i64, String, String, String, i64, i64, Option<i64>, u32, i64);
-
-/// What a claim read about the recurring job of a run. `None`: its cadence cannot be read, and the run ends without a plan.
-pub(crate) fn recurrence(state: &str) -> Option<Box<Recurrence>> {
-    parse(state).and_then(|parsed| parsed.recurrence.ok()).map(Box::new)
+/// What the time of the next run of each of these recurring jobs depends on, by id. One whose cadence cannot be read is left out, and
+/// its run ends without a plan.
+pub(crate) async fn recurrences(client: &impl Sql, ids: &[i64]) -> Result<HashMap<i64, Recurrence>, Error> {
+    if ids.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let sql = include_str!("../../sql/engine/recurrences.sql");
+    let rows = client.rows(sql, &[(&ids, Type::INT8_ARRAY)]).await?;
+    Ok(rows.iter().filter_map(|row| Some((row.get(0), recurrence(row).ok()?))).collect())
 }
 
-/// What the view says about a recurring job. Its cadence may be one that cannot be read.
-struct Parsed {
-    id: i64,
-    version: i64,
-    recurrence: Result<Recurrence, Error>,
-}
-
-fn parse(state: &str) -> Option<Parsed> {
-    let (id, key, cadence, misfire, version, anchor_us, interval_ms, consecutive_failures, now_us): State =
-        serde_json::from_str(state).ok()?;
-    let read = || {
-        let cadence: Cadence = cadence.parse()?;
-        let misfire: Misfire = misfire.parse()?;
-        Ok(Recurrence {
-            id,
-            key,
-            planned_at: time(anchor_us),
-            consecutive_failures,
-            interval: interval_ms.map(|ms| Duration::from_millis(ms.unsigned_abs())),
-            cadence,
-            misfire,
-            version,
-            clock: Clock { read: time(now_us), at: Instant::now() },
-        })
-    };
-    Some(Parsed { id, version, recurrence: read() })
+/// Reads a row by position, in the order of columns that recurrences.sql and unplanned.sql share.
+fn recurrence(row: &Row) -> Result<Recurrence, Error> {
+    let (cadence, misfire): (&str, &str) = (row.get(2), row.get(3));
+    let interval_ms: Option<i64> = row.get(6);
+    Ok(Recurrence {
+        id: row.get(0),
+        key: row.get(1),
+        cadence: cadence.parse()?,
+        misfire: misfire.parse()?,
+        version: row.get(4),
+        planned_at: row.get(5),
+        interval: interval_ms.map(|ms| Duration::from_millis(ms.unsigned_abs())),
+        consecutive_failures: unsigned(row.get(7)),
+        clock: Clock { read: row.get(8), at: Instant::now() },
+    })
 }
 
 pub(crate) fn time(us: i64) -> SystemTime {
@@ -65,10 +58,9 @@ pub async fn plan_runs(client: &impl Sql) -> Result<usize, Error> {
     for _ in 0..PAGES_MAX {
         let sql = include_str!("../../sql/engine/unplanned.sql");
         let rows = query(client, sql, &[(&PLAN_MAX, Type::INT8)]).await?;
-        let states: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
-        let enqueued = enqueue_planned(client, &states).await?;
+        let enqueued = enqueue_planned(client, &rows).await?;
         planned += enqueued;
-        if states.len() < PLAN_MAX as usize || enqueued == 0 {
+        if rows.len() < PLAN_MAX as usize || enqueued == 0 {
             break;
         }
     }
@@ -76,13 +68,13 @@ pub async fn plan_runs(client: &impl Sql) -> Result<usize, Error> {
     Ok(planned)
 }
 
-async fn enqueue_planned(client: &impl Sql, states: &[String]) -> Result<usize, Error> {
-    let mut ids = Vec::with_capacity(states.len());
+async fn enqueue_planned(client: &impl Sql, unplanned: &[Row]) -> Result<usize, Error> {
+    let mut ids = Vec::with_capacity(unplanned.len());
     let mut unreadable = Vec::new();
-    let mut plans = Vec::with_capacity(states.len());
-    for state in states {
-        let Some(Parsed { id, version, recurrence }) = parse(state) else { continue };
-        let plan = recurrence.and_then(|recurrence| {
+    let mut plans = Vec::with_capacity(unplanned.len());
+    for row in unplanned {
+        let id: i64 = row.get(0);
+        let plan = recurrence(row).and_then(|recurrence| {
             let none = || Error::Invalid("its cadence has no further time".into());
             recurrence.without_run(recurrence.clock.read, fastrand::f64()).ok_or_else(none)
         });
@@ -90,7 +82,7 @@ async fn enqueue_planned(client: &impl Sql, states: &[String]) -> Result<usize, 
             Ok(plan) => plans.push((id, Ok(plan))),
             Err(error) => {
                 unreadable.push(id);
-                plans.push((id, Err((version, format!("disabled: {error}")))));
+                plans.push((id, Err((row.get(4), format!("disabled: {error}")))));
             }
         }
     }
