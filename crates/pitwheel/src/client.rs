@@ -63,7 +63,8 @@ impl Pitwheel {
         let pool =
             Pool::new(url, &options.application, options.connections.max(1))?.on_error(metrics::failed);
         drop(pool.get().await?);
-        Ok(Pitwheel { pool, hints: Arc::default(), actor: options.application.into() })
+        let hints = Arc::new(Hints::new(pool.clone()));
+        Ok(Pitwheel { pool, hints, actor: options.application.into() })
     }
 
     /// A pool for the loops of a worker or a server on the same database. A statement on it is given up after `limit`, at

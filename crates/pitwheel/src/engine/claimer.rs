@@ -20,8 +20,8 @@ use crate::postgres::Session;
 
 /// The poll interval after a poll that found something: more is likely to follow.
 const POLL_SOON: Duration = Duration::from_millis(2);
-/// The poll interval after a hint: what came shortly after the hint had none of its own, and what comes later has.
-const POLL_HINTED: Duration = Duration::from_millis(6);
+/// The poll interval after a hint: what comes next is likely to have a hint too.
+const POLL_HINTED: Duration = Duration::from_millis(20);
 /// The poll interval when nothing is found: an idle node costs 25 statements a second, and a job without a hint waits 20 ms at
 /// the median.
 const POLL_IDLE: Duration = Duration::from_millis(40);

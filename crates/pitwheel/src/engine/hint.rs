@@ -19,8 +19,7 @@ use crate::metrics;
 use crate::postgres::{Pool, Sql, tls};
 
 const CHANNEL: &str = "pitwheel";
-/// A queue gets at most one hint in this time: a worker that just got one polls quickly anyway, and a commit that notifies takes
-/// a server-wide lock, so hints must be few.
+/// A queue gets at most one hint in this time: a commit that notifies takes a server-wide lock, so hints must be few.
 const COALESCE: Duration = Duration::from_millis(5);
 /// How long a broken listener waits before it connects again.
 const RECONNECT: Duration = Duration::from_secs(2);
@@ -34,10 +33,17 @@ const QUEUES_MAX: usize = 1000;
 /// Claims per hint. A hint has less than 8,000 bytes, and a claim at most 63.
 const CLAIMS_MAX: usize = 120;
 
-/// When each queue last got a hint.
-#[derive(Clone, Default)]
+/// The hints of one process that something is due.
 pub(crate) struct Hints {
-    last: Arc<Mutex<HashMap<String, Instant>>>,
+    pool: Pool,
+    queues: Arc<Mutex<HashMap<String, LastHint>>>,
+}
+
+/// The last hint of a queue.
+struct LastHint {
+    sent: Instant,
+    /// Another one will follow, for what was enqueued since.
+    follows: bool,
 }
 
 /// A hint that could not be sent delays the job until the next poll, no more.
@@ -48,21 +54,41 @@ pub(crate) fn log_unhinted(hinted: Result<(), Error>) {
 }
 
 impl Hints {
-    /// Sends a hint that a queue has something due, unless one was sent just now.
-    pub(crate) async fn due(&self, client: &impl Sql, queue: &str) -> Result<(), Error> {
-        if self.is_new(queue) { send(client, &format!("due {queue}")).await } else { Ok(()) }
+    /// `pool` sends the hints that follow later.
+    pub(crate) fn new(pool: Pool) -> Hints {
+        Hints { pool, queues: Arc::default() }
     }
 
-    fn is_new(&self, queue: &str) -> bool {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.get(queue).is_some_and(|sent| sent.elapsed() < COALESCE) {
-            return false;
+    /// Sends a hint that a queue has something due. If one was sent just now, another one follows a little later.
+    pub(crate) async fn due(&self, client: &impl Sql, queue: &str) -> Result<(), Error> {
+        {
+            let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+            match queues.get_mut(queue).filter(|last| last.follows || last.sent.elapsed() < COALESCE) {
+                Some(last) if last.follows => return Ok(()),
+                Some(last) => {
+                    last.follows = true;
+                    self.follow(queue.to_owned());
+                    return Ok(());
+                }
+                None => {}
+            }
+            if queues.len() >= QUEUES_MAX {
+                queues.clear();
+            }
+            queues.insert(queue.to_owned(), LastHint { sent: Instant::now(), follows: false });
         }
-        if last.len() >= QUEUES_MAX {
-            last.clear();
-        }
-        last.insert(queue.to_owned(), Instant::now());
-        true
+        send(client, &format!("due {queue}")).await
+    }
+
+    fn follow(&self, queue: String) {
+        let (pool, queues) = (self.pool.clone(), self.queues.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(COALESCE).await;
+            let hint = format!("due {queue}");
+            let last = LastHint { sent: Instant::now(), follows: false };
+            queues.lock().unwrap_or_else(PoisonError::into_inner).insert(queue, last);
+            log_unhinted(pool.run(async |client| send(&*client, &hint).await).await);
+        });
     }
 }
 

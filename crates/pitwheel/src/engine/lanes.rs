@@ -60,7 +60,7 @@ pub(crate) async fn look_after_lanes(pool: &Pool, name: &str, stop: &Cancellatio
     let mut retry_delay = RetryDelay::default();
     let mut first = FIRST.to_owned();
     let mut next_deep_look = Instant::now() + DEEP_LOOK;
-    let hints = Hints::default();
+    let hints = Hints::new(pool.clone());
     while !stop.is_cancelled() {
         if Instant::now() >= next_deep_look {
             FIRST.clone_into(&mut first);
