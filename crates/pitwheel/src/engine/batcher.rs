@@ -41,13 +41,15 @@ pub struct Batcher<T> {
 struct Waiting<T> {
     items: VecDeque<T>,
     weight: usize,
+    /// The next batch does not wait for more items.
+    hurried: bool,
 }
 
 impl<T> Batcher<T> {
     /// A batch weighs at most `max`, unless its only item weighs more. One below `enough` waits for more items.
     pub fn new(weight: fn(&T) -> usize, enough: usize, max: usize, linger: Linger) -> Batcher<T> {
         Batcher {
-            waiting: Mutex::new(Waiting { items: VecDeque::new(), weight: 0 }),
+            waiting: Mutex::new(Waiting { items: VecDeque::new(), weight: 0, hurried: false }),
             arrived: Notify::new(),
             closed: CancellationToken::new(),
             weight,
@@ -79,6 +81,14 @@ impl<T> Batcher<T> {
         Ok(())
     }
 
+    /// What was added goes out without waiting for more items.
+    pub fn hurry(&self) {
+        let mut waiting = self.waiting();
+        waiting.hurried = !waiting.items.is_empty();
+        drop(waiting);
+        self.arrived.notify_one();
+    }
+
     /// Takes no more items. What waits is still given out.
     pub fn close(&self) {
         let waiting = self.waiting();
@@ -95,7 +105,7 @@ impl<T> Batcher<T> {
                     () = self.closed.cancelled() => break,
                 }
             }
-            if self.waiting().weight < self.enough && !self.closed.is_cancelled() {
+            if self.lingers() && !self.closed.is_cancelled() {
                 tokio::select! {
                     () = self.linger.wait() => {}
                     () = self.arrived.notified() => {}
@@ -108,8 +118,14 @@ impl<T> Batcher<T> {
         }
     }
 
+    fn lingers(&self) -> bool {
+        let waiting = self.waiting();
+        waiting.weight < self.enough && !waiting.hurried
+    }
+
     fn take(&self) -> Vec<T> {
         let mut waiting = self.waiting();
+        waiting.hurried = false;
         let (mut batch, mut weight) = (Vec::new(), 0);
         while let Some(item) = waiting.items.front() {
             weight += (self.weight)(item);
@@ -129,6 +145,8 @@ impl<T> Batcher<T> {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     #[tokio::test]
@@ -139,6 +157,16 @@ mod tests {
         assert_eq!(batcher.next().await, Some(vec![2]));
         batcher.push([9, 1]).expect("it is open");
         assert_eq!(batcher.next().await, Some(vec![9]), "an item above the limit goes alone");
+    }
+
+    #[tokio::test]
+    async fn a_hurried_batch_does_not_wait_for_more() {
+        let batcher = Batcher::new(|_: &u8| 1, 3, 5, Linger::Millisecond);
+        batcher.push([1]).expect("it is open");
+        batcher.hurry();
+        assert_eq!(batcher.next().now_or_never(), Some(Some(vec![1])));
+        batcher.push([2]).expect("it is open");
+        assert_eq!(batcher.next().await, Some(vec![2]), "the next one waits for its notification again");
     }
 
     #[tokio::test]

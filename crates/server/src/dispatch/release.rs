@@ -35,7 +35,7 @@ impl Releaser {
         self.tasks.spawn(async move {
             let (mut endings, mut retry_delay) = (endings, RetryDelay::default());
             loop {
-                match reports.settle(endings.clone(), vec![Source::Node; endings.len()]).await {
+                match reports.settle(endings.clone(), vec![Source::Node; endings.len()], false).await {
                     Ok(results) => {
                         let mut results = results.into_iter();
                         let is_left =

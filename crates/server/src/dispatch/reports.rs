@@ -64,20 +64,24 @@ impl Reports {
     /// Gives jobs back that their workers never got; one result for each, in the same order.
     pub(crate) async fn release(&self, claims: Vec<Claim>) -> Result<Vec<SettleResult>, NotWritten> {
         let sources = vec![Source::Node; claims.len()];
-        self.settle(claims.into_iter().map(Settlement::release).collect(), sources).await
+        self.settle(claims.into_iter().map(Settlement::release).collect(), sources, false).await
     }
 
     /// Writes endings; one result for each, in the same order. If the caller is dropped after the report was queued, the endings
-    /// are written all the same.
+    /// are written all the same. `waited`: the report has waited for the database already, so it does not wait for others.
     pub(crate) async fn settle(
         &self,
         endings: Vec<Settlement>,
         sources: Vec<Source>,
+        waited: bool,
     ) -> Result<Vec<SettleResult>, NotWritten> {
         let _room = self.room.acquire().await.map_err(|_| NotWritten::Stopping)?;
         let (reply, replied) = oneshot::channel();
         let weight = endings.iter().map(weight).sum();
         self.queue.push([Report { weight, endings, sources, reply }]).map_err(|_| NotWritten::Stopping)?;
+        if waited {
+            self.queue.hurry();
+        }
         replied.await.unwrap_or(Err(NotWritten::Stopping))
     }
 

@@ -65,7 +65,7 @@ impl Workers {
     }
 
     /// The attempts of failed results, because the last attempt of a job must not be retried, and of jobs that were sent by another
-    /// node, because they may be runs of recurring jobs.
+    /// node, because they may be runs of recurring jobs and this node does not know where their rows are.
     async fn attempts(
         &self,
         reported: &[(Claim, Source, Reported)],
@@ -239,6 +239,7 @@ impl WorkerService for Workers {
             }
             let (claim, ctid, sent_run) = self.sent(claim);
             let attempt = attempts.get(&claim.id);
+            let ctid = ctid.or_else(|| attempt.map(|attempt| attempt.ctid));
             let run = sent_run.or_else(|| attempt.and_then(|attempt| attempt.recurrence.clone()));
             match result.write(attempt, ctid, run.as_deref()) {
                 Write::Ending(ending, plan) => {
@@ -259,7 +260,7 @@ impl WorkerService for Workers {
             }
         }
         if !endings.is_empty() {
-            let results = self.node.reports.settle(endings, sources).await?;
+            let results = self.node.reports.settle(endings, sources, !attempts.is_empty()).await?;
             for (at, result) in ending_at.into_iter().zip(results) {
                 written[at] = match result {
                     SettleResult::Written => v1::Written::Yes,
