@@ -163,7 +163,7 @@ impl Pitwheel {
         if named.is_empty() {
             return Ok(());
         }
-        lanes::promote_lanes(&self.pool.get().await?, named).await
+        lanes::promote_lanes(&self.pool.get().await?, named).await.map(drop)
     }
 
     /// The same database, with another actor in the audit log: for a program that makes changes for a person. The default
@@ -213,7 +213,7 @@ impl Pitwheel {
             log_unhinted(hint::cancel(&connection).await);
         }
         let named: Vec<&str> = report.lanes.iter().map(String::as_str).collect();
-        log_unhinted(lanes::promote_lanes(&connection, &named).await);
+        log_unhinted(lanes::promote_lanes(&connection, &named).await.map(drop));
         for queue in &report.due {
             log_unhinted(self.hints.due(&connection, queue).await);
         }

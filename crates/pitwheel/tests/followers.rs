@@ -254,6 +254,20 @@ async fn a_handler_completes_with_followers_in_its_own_transaction() -> Result<(
 }
 
 #[tokio::test]
+async fn followers_of_different_kinds_keep_their_order_in_a_lane() -> Result<()> {
+    let db = TestDb::new().await?;
+    let kinds = ["zebra", "test", "apple", "zebra", "mango"];
+    let then = kinds.map(|kind| NewJob::raw(kind, "{}").lane("a").queue("later")).to_vec();
+    db.pitwheel().enqueue(NewJob::raw("test", "{}")).await?;
+    assert_eq!(db.settle(&db.claim_one().await?, done_then(then)).await?, Settled::Written);
+    let client = db.client().await?;
+    let rows = client.query("select kind from pitwheel.job where lane is not null order by id", &[]).await?;
+    let order: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    assert_eq!(order, kinds);
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_transaction_that_is_tried_again_writes_the_same_followers() -> Result<()> {
     let db = TestDb::new().await?;
     let url = db.url().to_owned();

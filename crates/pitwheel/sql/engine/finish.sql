@@ -1,14 +1,15 @@
 -- finish.sql: the claimed jobs are done, dead or cancelled; their followers are enqueued. With a state a job moves to the
 -- history, without one it leaves no row there. Holds that were emptied before are deleted.
--- The pipeline of a step goes on; `due` is the queues in which it has a new job. A step always moves to the history. Its followers
--- that have a step's name become steps of the pipeline.
+-- The pipeline of a step goes on; `due` is the queues in which it has a new job, and `lanes` the lanes that its new jobs entered, which
+-- are to be promoted after this. A step always moves to the history. Its followers that have a step's name become steps of the pipeline.
 -- A row that another transaction has locked, or changed while this ran, is not waited for: it is returned with `written` false,
 -- and nothing was changed. Likewise a step whose pipeline is locked (pipelines are locked before jobs), a row with
 -- `if_cancelled`, if no cancel was requested, and a run of a recurring job, which finish_runs.sql finishes.
 -- A holder of 0 is not known, and then not compared.
 -- Rows not returned: that claim no longer holds the job (swept, claimed again, or settled before), and none of its followers
 -- exist. A follower whose key a live job of its kind has is not added. The sort makes every delete come before the first
--- insert, so a follower may have the key of the job that it follows. Uses job_pkey, job_key and pipeline_pkey.
+-- insert, so a follower may have the key of the job that it follows. Followers are inserted in the order of kind and key, and get
+-- their ids in the order given, which is their order in a lane. Uses job_pkey, job_key and pipeline_pkey.
 -- A job is found by a range of one id, in the order of ids: only job_pkey has that order. With `=` a plan could read all of
 -- job_due, which ends with the id, once the table was analyzed without rows.
 with emptied as (
@@ -85,28 +86,40 @@ kept as (
     where ended.state is not null
        or gone.pipeline is not null
 ),
+given as materialized (
+    select nextval('pitwheel.job_id_seq') as id, follower.kind, follower.payload, follower.queue, follower.delay_ms,
+        follower.run_at_us, follower.priority, follower.max_attempts, follower.timeout_ms, follower.metadata, follower.key,
+        follower.lane, follower.lane_pass, follower.n
+    from (
+        select follower.kind, follower.payload, follower.queue, follower.delay_ms, follower.run_at_us, follower.priority,
+            follower.max_attempts, follower.timeout_ms, follower.metadata, follower.key, follower.lane, follower.lane_pass,
+            follower.n
+        from gone
+        join unnest($7::bigint[], $8::bigint[], $9::text[], $10::text[], $11::text[], $12::bigint[], $13::bigint[],
+            $14::smallint[], $15::int[], $16::bigint[], $17::text[], $18::text[], $21::bigint[], $22::text[], $23::bool[],
+            $24::text[]) with ordinality
+            as follower(job_id, fence, kind, payload, queue, delay_ms, run_at_us, priority, max_attempts, timeout_ms,
+                metadata, key, holder, lane, lane_pass, step, n)
+            on follower.job_id = gone.id and follower.fence = gone.fence
+            and gone.holder = coalesce(nullif(follower.holder, 0), gone.holder)
+        where gone.pipeline is null
+           or follower.step is null
+        order by follower.n
+    ) as follower
+),
 followers as (
     insert into pitwheel.job (
-        kind, payload, queue, run_at, enqueued_at, priority, max_attempts, timeout_ms, metadata, key, lane,
+        id, kind, payload, queue, run_at, enqueued_at, priority, max_attempts, timeout_ms, metadata, key, lane,
         lane_pass
     )
-    select follower.kind, follower.payload::json, follower.queue,
+    select follower.id, follower.kind, follower.payload::json, follower.queue,
         greatest(
             timestamptz 'epoch' + follower.run_at_us * interval '1 microsecond',
             clock_timestamp() + follower.delay_ms * interval '1 millisecond'
         ),
         clock_timestamp(), follower.priority, follower.max_attempts, follower.timeout_ms, follower.metadata::json,
         follower.key, follower.lane, nullif(follower.lane_pass, false)
-    from gone
-    join unnest($7::bigint[], $8::bigint[], $9::text[], $10::text[], $11::text[], $12::bigint[], $13::bigint[],
-        $14::smallint[], $15::int[], $16::bigint[], $17::text[], $18::text[], $21::bigint[], $22::text[], $23::bool[],
-        $24::text[]) with ordinality
-        as follower(job_id, fence, kind, payload, queue, delay_ms, run_at_us, priority, max_attempts, timeout_ms,
-            metadata, key, holder, lane, lane_pass, step, n)
-        on follower.job_id = gone.id and follower.fence = gone.fence
-        and gone.holder = coalesce(nullif(follower.holder, 0), gone.holder)
-    where gone.pipeline is null
-       or follower.step is null
+    from given as follower
     order by follower.kind, follower.key, follower.n
     on conflict (kind, key) where key is not null do nothing
 ),
@@ -136,12 +149,17 @@ advanced as materialized (
         on ended.id = gone.id and ended.fence = gone.fence and gone.holder = coalesce(ended.holder, gone.holder)
     where gone.pipeline is not null
       and (select count(*) from added) >= 0
+),
+entered as materialized (
+    select pitwheel.entered_lanes() as lanes
+    where (select count(*) from advanced) > 0
 )
-select gone.id, gone.fence, gone.holder, true as written, advanced.due
+select gone.id, gone.fence, gone.holder, true as written, advanced.due, entered.lanes
 from gone
 left join advanced on advanced.id = gone.id
+left join entered on gone.id = (select min(advanced.id) from advanced)
 union all
-select job.id, job.fence, job.holder, false, null
+select job.id, job.fence, job.holder, false, null, null
 from ended
 cross join lateral (
     select job.id, job.fence, job.holder

@@ -7,7 +7,7 @@
 -- the recurring job was disabled or deleted.
 -- A holder of 0 is not known, and then not compared.
 -- Rows not returned: that claim no longer holds the job, or it is no run. Uses job_pkey and recurring_pkey; each row is found by a
--- range of one id, in the order of ids, as in finish.sql. The series makes the planner expect a large batch, which it then joins
+-- range of one id, in the order of ids, as in finish.sql. Followers get their ids in the order given. The series makes the planner expect a large batch, which it then joins
 -- by hash.
 with emptied as (
     delete from pitwheel.hold
@@ -135,26 +135,38 @@ next as (
     from advanced
     where advanced.goes_on
 ),
+given as materialized (
+    select nextval('pitwheel.job_id_seq') as id, follower.kind, follower.payload, follower.queue, follower.delay_ms,
+        follower.run_at_us, follower.priority, follower.max_attempts, follower.timeout_ms, follower.metadata, follower.key,
+        follower.lane, follower.lane_pass, follower.n
+    from (
+        select follower.kind, follower.payload, follower.queue, follower.delay_ms, follower.run_at_us, follower.priority,
+            follower.max_attempts, follower.timeout_ms, follower.metadata, follower.key, follower.lane, follower.lane_pass,
+            follower.n
+        from gone
+        join unnest($7::bigint[], $8::bigint[], $9::text[], $10::text[], $11::text[], $12::bigint[], $13::bigint[],
+            $14::smallint[], $15::int[], $16::bigint[], $17::text[], $18::text[], $21::bigint[], $22::text[], $23::bool[])
+            with ordinality
+            as follower(job_id, fence, kind, payload, queue, delay_ms, run_at_us, priority, max_attempts, timeout_ms,
+                metadata, key, holder, lane, lane_pass, n)
+            on follower.job_id = gone.id and follower.fence = gone.fence
+            and gone.holder = coalesce(nullif(follower.holder, 0), gone.holder)
+        order by follower.n
+    ) as follower
+),
 followers as (
     insert into pitwheel.job (
-        kind, payload, queue, run_at, enqueued_at, priority, max_attempts, timeout_ms, metadata, key, lane,
+        id, kind, payload, queue, run_at, enqueued_at, priority, max_attempts, timeout_ms, metadata, key, lane,
         lane_pass
     )
-    select follower.kind, follower.payload::json, follower.queue,
+    select follower.id, follower.kind, follower.payload::json, follower.queue,
         greatest(
             timestamptz 'epoch' + follower.run_at_us * interval '1 microsecond',
             clock_timestamp() + follower.delay_ms * interval '1 millisecond'
         ),
         clock_timestamp(), follower.priority, follower.max_attempts, follower.timeout_ms, follower.metadata::json,
         follower.key, follower.lane, nullif(follower.lane_pass, false)
-    from gone
-    join unnest($7::bigint[], $8::bigint[], $9::text[], $10::text[], $11::text[], $12::bigint[], $13::bigint[],
-        $14::smallint[], $15::int[], $16::bigint[], $17::text[], $18::text[], $21::bigint[], $22::text[], $23::bool[])
-        with ordinality
-        as follower(job_id, fence, kind, payload, queue, delay_ms, run_at_us, priority, max_attempts, timeout_ms,
-            metadata, key, holder, lane, lane_pass, n)
-        on follower.job_id = gone.id and follower.fence = gone.fence
-        and gone.holder = coalesce(nullif(follower.holder, 0), gone.holder)
+    from given as follower
     order by follower.kind, follower.key, follower.n
     on conflict (kind, key) where key is not null do nothing
 )

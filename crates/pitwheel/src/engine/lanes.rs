@@ -47,12 +47,14 @@ pub async fn promote_checked(client: &impl Sql, first: &str) -> Result<Promoted,
     Ok(Promoted { queues: row.get(0), first: row.get(1), full: row.get::<_, i32>(2) >= most })
 }
 
-/// Promotes these lanes, given as JSON text, unless they have a head.
-pub(crate) async fn promote_lanes(client: &impl Sql, lanes: &[&str]) -> Result<(), Error> {
+/// Promotes these lanes, given as JSON text, unless they have a head. Returns the queues of the new heads.
+pub(crate) async fn promote_lanes(client: &impl Sql, lanes: &[&str]) -> Result<BTreeSet<String>, Error> {
+    let mut queues = BTreeSet::new();
     for part in lanes.chunks(LANES_MAX) {
-        client.rows(PROMOTE_LANES, &[(&part, Type::TEXT_ARRAY)]).await?;
+        let rows = client.rows(PROMOTE_LANES, &[(&part, Type::TEXT_ARRAY)]).await?;
+        queues.extend(rows.iter().flat_map(|row| row.get::<_, Vec<String>>(0)));
     }
-    Ok(())
+    Ok(queues)
 }
 
 /// Promotes lanes that need it, once a second, until `stop`. `name` is for logs.

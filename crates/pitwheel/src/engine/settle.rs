@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use tokio_postgres::types::Type;
 
 use crate::engine::claim_columns::{ClaimColumns, claim_of_row};
+use crate::engine::lanes::promote_lanes;
 use crate::engine::settle_columns::{Finish, PutBack, SettleResult, mark};
 use crate::engine::settle_runs::{complete_runs, finish_runs, put_back_runs};
 use crate::error::Error;
@@ -48,7 +49,7 @@ pub async fn settle_with_due(
     batch: &[Settlement],
     holds: &[i64],
 ) -> Result<(Vec<SettleResult>, BTreeSet<String>), Error> {
-    let mut due = BTreeSet::new();
+    let mut started = Started::default();
     let mut results = vec![SettleResult::Lost; batch.len()];
     let mut holds = holds;
     let (order, repeated) = in_order(batch);
@@ -66,14 +67,14 @@ pub async fn settle_with_due(
         finished.extend(which.iter().filter(|&&at| results[at] != SettleResult::Written));
     }
     if !back.is_empty() {
-        write_each(client, Statement::PutBack, batch, &back, &mut results, &mut due).await?;
+        write_each(client, Statement::PutBack, batch, &back, &mut results, &mut started).await?;
         // A cancel was requested, the row is locked, or the claim is lost.
         finished.extend(back.iter().filter(|&&at| results[at] == SettleResult::Lost));
     }
     if !finished.is_empty() {
         finished.sort_unstable_by_key(|&at| batch[at].claim.id);
         let finish = Statement::Finish(std::mem::take(&mut holds));
-        write_each(client, finish, batch, &finished, &mut results, &mut due).await?;
+        write_each(client, finish, batch, &finished, &mut results, &mut started).await?;
         // The row or its pipeline is locked, or it is a run of a recurring job that has no plan.
         runs.extend(finished.iter().filter(|&&at| results[at] == SettleResult::Locked));
     }
@@ -86,13 +87,13 @@ pub async fn settle_with_due(
     }
     if !runs.is_empty() {
         runs.sort_unstable_by_key(|&at| batch[at].claim.id);
-        settle_runs(client, batch, &runs, &mut results, &mut due).await?;
+        settle_runs(client, batch, &runs, &mut results, &mut started).await?;
     }
     // Most pipelines that were locked, by the settle of another step, are free again by now.
     let locked = |at: &usize| results[*at] == SettleResult::Locked;
     let locked: Vec<usize> = finished.into_iter().filter(locked).collect();
     if !locked.is_empty() {
-        write_each(client, Statement::Finish(&[]), batch, &locked, &mut results, &mut due).await?;
+        write_each(client, Statement::Finish(&[]), batch, &locked, &mut results, &mut started).await?;
     }
     if !holds.is_empty() {
         client.rows(DROP_HOLDS, &[(&holds, Type::INT8_ARRAY)]).await?;
@@ -106,7 +107,29 @@ pub async fn settle_with_due(
             unwritten => unwritten.clone(),
         };
     }
-    Ok((results, due))
+    Ok((results, started.promote(client).await))
+}
+
+/// What pipelines have started because their steps ended.
+#[derive(Default)]
+struct Started {
+    /// The queues in which they have new jobs that are due.
+    due: BTreeSet<String>,
+    /// The lanes that their new jobs entered.
+    lanes: BTreeSet<String>,
+}
+
+impl Started {
+    /// Promotes the lanes. Returns the queues in which something is due. What cannot be promoted now is left to the maintenance: an
+    /// error would hide that the endings were written.
+    async fn promote(mut self, client: &impl Sql) -> BTreeSet<String> {
+        let lanes: Vec<&str> = self.lanes.iter().map(String::as_str).collect();
+        match promote_lanes(client, &lanes).await {
+            Ok(queues) => self.due.extend(queues),
+            Err(error) => tracing::debug!(%error, "cannot promote the lanes of steps, a node will"),
+        }
+        self.due
+    }
 }
 
 /// Tells lost claims apart that have ended in the history by a write of their own worker. If that cannot be read, they stay lost:
@@ -208,17 +231,17 @@ async fn settle_runs(
     batch: &[Settlement],
     runs: &[usize],
     results: &mut [SettleResult],
-    due: &mut BTreeSet<String>,
+    started: &mut Started,
 ) -> Result<(), Error> {
     let back: Vec<usize> = runs.iter().copied().filter(|&at| batch[at].ending.waits_again()).collect();
     for part in back.chunks(RUNS_MAX) {
-        write_each(client, Statement::PutBackRuns, batch, part, results, due).await?;
+        write_each(client, Statement::PutBackRuns, batch, part, results, started).await?;
     }
     // Of those that should wait, what is left has a cancel request, a recurring job that was disabled or deleted, or a locked row.
     let left = |at: &usize| matches!(results[*at], SettleResult::Lost | SettleResult::Locked);
     let left: Vec<usize> = runs.iter().copied().filter(left).collect();
     for part in left.chunks(RUNS_MAX) {
-        write_each(client, Statement::FinishRuns, batch, part, results, due).await?;
+        write_each(client, Statement::FinishRuns, batch, part, results, started).await?;
     }
     Ok(())
 }
@@ -230,13 +253,13 @@ async fn write_each(
     batch: &[Settlement],
     which: &[usize],
     results: &mut [SettleResult],
-    due: &mut BTreeSet<String>,
+    started: &mut Started,
 ) -> Result<(), Error> {
     let mut parts = vec![which];
     while let Some(part) = parts.pop() {
         let written = match statement {
             Statement::PutBack => put_back(client, batch, part, results).await,
-            Statement::Finish(emptied) => finish(client, batch, part, emptied, results, due).await,
+            Statement::Finish(emptied) => finish(client, batch, part, emptied, results, started).await,
             Statement::PutBackRuns => put_back_runs(client, batch, part, results).await,
             Statement::FinishRuns => finish_runs(client, batch, part, results).await,
         };
@@ -313,13 +336,17 @@ async fn finish(
     which: &[usize],
     emptied: &[i64],
     results: &mut [SettleResult],
-    due: &mut BTreeSet<String>,
+    started: &mut Started,
 ) -> Result<(), Error> {
     let mut columns = Finish { emptied, ..Finish::default() };
     which.iter().for_each(|&at| columns.push(batch[at].claim, &batch[at].ending));
     let rows = client.rows(FINISH, &columns.all_params()).await?;
     mark(&rows, batch, which, results);
-    due.extend(rows.iter().filter_map(|row| row.get::<_, Option<Vec<String>>>(4)).flatten());
+    let all = |column: usize| {
+        rows.iter().filter_map(move |row| row.get::<_, Option<Vec<String>>>(column)).flatten()
+    };
+    started.due.extend(all(4));
+    started.lanes.extend(all(5));
     Ok(())
 }
 

@@ -161,8 +161,23 @@ pub struct PipelinePage {
 /// A pipeline that was created.
 pub(crate) struct Created {
     pub(crate) id: i64,
-    /// The queues in which one of its jobs is due.
+    pub(crate) started: Started,
+}
+
+/// The jobs that steps have become.
+pub(crate) struct Started {
+    /// The queues in which one of them is due.
     pub(crate) due: Vec<String>,
+    /// The lanes that they entered, to be promoted when this is committed.
+    pub(crate) lanes: Vec<String>,
+}
+
+impl Started {
+    /// From the columns 1 and 2 of a row.
+    fn of(row: &Row) -> Started {
+        let names = |column: usize| row.get::<_, Option<Vec<String>>>(column).unwrap_or_default();
+        Started { due: names(1), lanes: names(2) }
+    }
 }
 
 /// Creates pipelines, all of which are checked first. The results are in the order given.
@@ -178,10 +193,7 @@ pub(crate) async fn create(client: &impl Sql, new: &[NewPipeline]) -> Result<Vec
         });
         let (batch, rest) = left.split_at(fits.count().max(1));
         let rows = client.rows(CREATE, &[(&batch, Type::TEXT_ARRAY)]).await?;
-        created.extend(rows.iter().map(|row| Created {
-            id: row.get(0),
-            due: row.get::<_, Option<Vec<String>>>(1).unwrap_or_default(),
-        }));
+        created.extend(rows.iter().map(|row| Created { id: row.get(0), started: Started::of(row) }));
         left = rest;
     }
     Ok(created)
@@ -228,12 +240,12 @@ pub(crate) async fn cancel(client: &impl Sql, actor: &str, id: i64) -> Result<(b
     Ok((row.get(0), row.get(1)))
 }
 
-/// Returns whether there was something to run again, and the queues in which one of its jobs is due.
-pub(crate) async fn retry(client: &impl Sql, actor: &str, id: i64) -> Result<(bool, Vec<String>), Error> {
+/// Returns whether there was something to run again, and what has started.
+pub(crate) async fn retry(client: &impl Sql, actor: &str, id: i64) -> Result<(bool, Started), Error> {
     let params: Params = &[(&id, Type::INT8), (&actor, Type::TEXT)];
     let rows = query(client, include_str!("../../sql/operate/retry_pipeline.sql"), params).await?;
     let row = rows.first().ok_or(Error::NotFound(id, MISSING))?;
-    Ok((row.get(0), row.get::<_, Option<Vec<String>>>(1).unwrap_or_default()))
+    Ok((row.get(0), Started::of(row)))
 }
 
 fn pipeline(row: &Row) -> Result<Pipeline, Error> {

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::engine::hint::{self, Hints, log_unhinted};
+use crate::engine::lanes::promote_lanes;
 use crate::error::Error;
 use crate::job::new_pipeline::NewPipeline;
-use crate::operate::pipeline::{self, PipelineDetail, PipelineFilter, PipelinePage};
+use crate::operate::pipeline::{self, PipelineDetail, PipelineFilter, PipelinePage, Started};
 use crate::postgres::{Pool, Session};
 
 /// Pipelines: jobs that belong together, each after those that it depends on. Made by
@@ -27,7 +28,7 @@ impl Pipelines {
     pub async fn create(&self, new: NewPipeline) -> Result<i64, Error> {
         let client = self.pool.get().await?;
         let created = pipeline::only(pipeline::create(&client, std::slice::from_ref(&new)).await?)?;
-        self.hint(&client, &created.due).await;
+        self.start(&client, [&created.started]).await;
         Ok(created.id)
     }
 
@@ -36,7 +37,7 @@ impl Pipelines {
         let new: Vec<NewPipeline> = new.into_iter().collect();
         let client = self.pool.get().await?;
         let created = pipeline::create(&client, &new).await?;
-        self.hint(&client, created.iter().flat_map(|one| &one.due)).await;
+        self.start(&client, created.iter().map(|one| &one.started)).await;
         Ok(created.into_iter().map(|one| one.id).collect())
     }
 
@@ -64,13 +65,21 @@ impl Pipelines {
     /// Runs the steps again that are dead, cancelled or skipped, each after those that it depends on. False: there are none.
     pub async fn retry(&self, id: i64) -> Result<bool, Error> {
         let client = self.pool.get().await?;
-        let (changed, due) = pipeline::retry(&client, &self.actor, id).await?;
-        self.hint(&client, &due).await;
+        let (changed, started) = pipeline::retry(&client, &self.actor, id).await?;
+        self.start(&client, [&started]).await;
         Ok(changed)
     }
 
-    async fn hint<'a>(&self, client: &Session, queues: impl IntoIterator<Item = &'a String>) {
-        for queue in queues.into_iter().collect::<BTreeSet<_>>() {
+    /// Promotes the lanes that new jobs entered, and wakes idle workers. What fails delays a job until the next look or poll, no more.
+    async fn start<'a>(&self, client: &Session, started: impl IntoIterator<Item = &'a Started>) {
+        let (mut due, mut lanes) = (BTreeSet::new(), BTreeSet::new());
+        for one in started {
+            due.extend(one.due.iter().cloned());
+            lanes.extend(one.lanes.iter().map(String::as_str));
+        }
+        let lanes: Vec<&str> = lanes.into_iter().collect();
+        log_unhinted(promote_lanes(client, &lanes).await.map(|queues| due.extend(queues)));
+        for queue in &due {
             log_unhinted(self.hints.due(client, queue).await);
         }
     }
