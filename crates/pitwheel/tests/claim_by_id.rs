@@ -17,7 +17,7 @@ fn kinds() -> Vec<String> {
 }
 
 async fn claim(client: &Client, worker: i64, id: i64) -> Result<Result<Claimed, ClaimRefusal>> {
-    Ok(claim_by_id(client, worker, id, &kinds()).await?)
+    Ok(claim_by_id(client, worker, id, &kinds(), None).await?)
 }
 
 async fn refusal(client: &Client, worker: i64, id: i64) -> Result<Option<ClaimRefusal>> {
@@ -73,7 +73,7 @@ async fn a_claim_that_is_refused_changes_nothing() -> Result<()> {
         assert_eq!(refusal(&client, worker, id).await?, Some(why));
     }
     assert_eq!(db.count(rows).await?, before);
-    let missing = claim_by_id(&client, worker, 4711, &kinds()).await;
+    let missing = claim_by_id(&client, worker, 4711, &kinds(), None).await;
     assert!(matches!(missing, Err(Error::NotFound(4711, _))));
     assert_eq!(db.pitwheel().lane_current(&Lane::from("a")).await?.map(|current| current.id), Some(taken));
     Ok(())

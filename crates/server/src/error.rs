@@ -30,7 +30,7 @@ pub enum Error {
 }
 
 /// Every error code with its HTTP status and its gRPC code. `docs/errors.md` shows the same table; a test compares them.
-const CODES: [(&str, StatusCode, Code); 12] = [
+const CODES: [(&str, StatusCode, Code); 13] = [
     ("bad_url", StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable),
     ("database", StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable),
     ("schema_behind", StatusCode::SERVICE_UNAVAILABLE, Code::FailedPrecondition),
@@ -40,6 +40,7 @@ const CODES: [(&str, StatusCode, Code); 12] = [
     ("not_found", StatusCode::NOT_FOUND, Code::NotFound),
     ("key_taken", StatusCode::CONFLICT, Code::AlreadyExists),
     ("not_stale", StatusCode::CONFLICT, Code::FailedPrecondition),
+    ("not_claimed", StatusCode::CONFLICT, Code::FailedPrecondition),
     ("unauthenticated", StatusCode::UNAUTHORIZED, Code::Unauthenticated),
     ("forbidden", StatusCode::FORBIDDEN, Code::PermissionDenied),
     ("busy", StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted),
@@ -93,7 +94,7 @@ mod tests {
             pitwheel::Error::NotStale(1, String::new()),
         ];
         let of_library = errors.iter().map(|error| (error.code(), statuses_of(error)));
-        let own = ["unauthenticated", "forbidden", "busy"].map(|code| (code, statuses(code)));
+        let own = ["not_claimed", "unauthenticated", "forbidden", "busy"].map(|code| (code, statuses(code)));
         let plain = |grpc: &str| grpc.replace('_', "").to_lowercase();
         let answered: Vec<_> = of_library
             .chain(own)

@@ -1,6 +1,7 @@
 //! The HTTP API, one file for each resource. [`router`] puts them together.
 
 mod audit;
+mod claim;
 mod events;
 pub(crate) mod extract;
 pub(crate) mod jobs;

@@ -67,6 +67,11 @@ impl Problem {
         Problem::of_code("busy", detail)
     }
 
+    /// The job was not claimed: code `not_claimed`, HTTP status 409.
+    pub(crate) fn not_claimed(detail: impl Into<String>) -> Problem {
+        Problem::of_code("not_claimed", detail)
+    }
+
     /// The request has too many bytes: code `invalid`, HTTP status 413.
     pub(crate) fn too_large(detail: impl Into<String>) -> Problem {
         Problem::refused(StatusCode::PAYLOAD_TOO_LARGE, detail)

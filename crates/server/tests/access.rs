@@ -41,7 +41,7 @@ async fn every_role_may_do_what_it_is_for_and_no_more() -> Result<()> {
     let job = json!({ "jobs": [{ "kind": "work" }] });
     let show = format!("/api/v1/jobs/{id}");
     // The request, and whether each role may send it: viewer, operator, admin, worker, producer.
-    let calls: [(&str, &str, Value, [bool; 5]); 12] = [
+    let calls: [(&str, &str, Value, [bool; 5]); 13] = [
         ("GET", "/api/v1/jobs", Value::Null, [true, true, true, false, false]),
         ("GET", "/metrics", Value::Null, [true, true, true, false, false]),
         ("GET", "/api/v1/events?jobs=x", Value::Null, [true, true, true, true, true]),
@@ -49,6 +49,7 @@ async fn every_role_may_do_what_it_is_for_and_no_more() -> Result<()> {
         ("POST", "/api/v1/jobs", job, [false, true, true, true, true]),
         ("POST", "/api/v1/jobs/retry", json!({ "ids": [1] }), [false, true, true, false, false]),
         ("POST", "/api/v1/jobs/4711/recover", Value::Null, [false, true, true, false, false]),
+        ("POST", "/api/v1/jobs/4711/claim", json!({ "worker_id": 1 }), [false, true, true, false, false]),
         ("GET", "/api/v1/lanes/current?lane=%22a%22", Value::Null, [true, true, true, false, false]),
         ("POST", "/api/v1/queues/q/pause", Value::Null, [false, true, true, false, false]),
         ("POST", "/api/v1/workers/1/quiet", Value::Null, [false, true, true, false, false]),
@@ -73,6 +74,11 @@ async fn every_role_may_do_what_it_is_for_and_no_more() -> Result<()> {
             .code();
         let may_work = matches!(role, Role::Worker | Role::Admin);
         assert_eq!(code == Code::PermissionDenied, !may_work, "{}: {code:?}", role.as_str());
+        let claim = v1::StreamJobsRequest { job_id: Some(4711), ..stream_request(1) };
+        let code =
+            workers.stream_jobs(with_token(claim, &secret)?).await.expect_err("there is no such job").code();
+        let expected = if may_work { Code::NotFound } else { Code::PermissionDenied };
+        assert_eq!(code, expected, "{}", role.as_str());
         let cancel = v1::CancelJobRequest { job_id: 4711 };
         let code = node
             .jobs()

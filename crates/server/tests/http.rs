@@ -285,7 +285,8 @@ async fn every_documented_metric_is_served_and_counts() -> Result<()> {
     })
     .await?;
     let text = http.get("/metrics").await?.text;
-    let version = format!("pitwheel_schema_version {}", pitwheel::engine::MIGRATIONS.len());
+    let newest = pitwheel::engine::MIGRATIONS.last().map_or(0, |migration| migration.version);
+    let version = format!("pitwheel_schema_version {newest}");
     for line in [
         r#"pitwheel_jobs_enqueued_total{queue="counted",kind="work"} 3"#,
         r#"pitwheel_job_retries_total{queue="counted",kind="work"} 1"#,

@@ -1,5 +1,6 @@
 -- claim_by_id.sql: claims the job $2 for the worker $1, if it waits, also before its time, and records it in a hold. Waits for a
--- transaction that has locked it, so of several callers one gets the job. Same columns as claim.sql.
+-- transaction that has locked it, so of several callers one gets the job. If a person asked for it, $4 is their name in the audit
+-- log. Same columns as claim.sql.
 -- Uses job_pkey: a job is found by a range of one id, in the order of ids, which no other index has.
 -- Zero rows: claim_refusal.sql says why; or the worker was declared dead or is quiet.
 with due as materialized (
@@ -26,6 +27,13 @@ held as (
     from due
     having count(*) > 0
     returning hold.id
+),
+audited as (
+    insert into pitwheel.audit (actor, action, job_ids)
+    select $4::text, 'job.claim', array_agg(due.id)
+    from due
+    where $4::text is not null
+    having count(*) > 0
 )
 update pitwheel.job
 set holder = $1, fence = job.fence + 1, attempt = job.attempt + 1, claimed_at = clock_timestamp()

@@ -122,7 +122,8 @@ pub async fn claim_alone(
     Ok(read_claimed(client, &rows, |row| (worker, row.get(CLAIM_COLUMNS))).await?.pop())
 }
 
-/// Claims this job for a worker, also before its time. Of several callers one gets it.
+/// Claims this job for a worker, also before its time. Of several callers one gets it. `actor` is the person who asked for it, for the
+/// audit log; `None`: the worker itself.
 ///
 /// Not safe to cancel, like [`claim`].
 pub async fn claim_by_id(
@@ -130,8 +131,10 @@ pub async fn claim_by_id(
     worker: i64,
     id: i64,
     kinds: &[String],
+    actor: Option<&str>,
 ) -> Result<Result<Claimed, ClaimRefusal>, Error> {
-    let params: Params = &[(&worker, Type::INT8), (&id, Type::INT8), (&kinds, Type::TEXT_ARRAY)];
+    let params: Params =
+        &[(&worker, Type::INT8), (&id, Type::INT8), (&kinds, Type::TEXT_ARRAY), (&actor, Type::TEXT)];
     let rows = query(client, CLAIM_BY_ID, params).await?;
     if let Some(job) = read_claimed(client, &rows, |row| (worker, row.get(CLAIM_COLUMNS))).await?.pop() {
         return Ok(Ok(job));

@@ -224,7 +224,7 @@ impl Worker {
     /// needs a handler for its kind, and no queue. `shutdown` ends it earlier, as in [`Worker::run`].
     ///
     /// # Errors
-    /// As for [`Worker::run`]; [`Error::NotFound`] if there is no such job; and for a remote worker.
+    /// As for [`Worker::run`]; [`Error::NotFound`] if there is no such job.
     pub async fn run_job(
         mut self,
         id: i64,
@@ -233,8 +233,17 @@ impl Worker {
         if let Some(problem) = self.problem.take() {
             return Err(problem);
         }
-        let JobSource::Database(pitwheel) = std::mem::replace(&mut self.source, JobSource::None) else {
-            return Err(Error::Invalid("a worker that runs one job needs a database".into()));
+        if self.handlers.kinds().is_empty() {
+            return Err(Error::Invalid("a worker needs at least one handler".into()));
+        }
+        let pitwheel = match std::mem::replace(&mut self.source, JobSource::None) {
+            JobSource::Database(pitwheel) => pitwheel,
+            #[cfg(feature = "remote")]
+            JobSource::Server(address) => {
+                let worker = remote::Remote::new(&address, self.name, self.handlers);
+                return worker.run_job(id, self.grace, shutdown).await;
+            }
+            JobSource::None => return Err(Error::Invalid("a worker needs a database or a server".into())),
         };
         self.queues.clear();
         let mut found = None;
@@ -323,7 +332,8 @@ type OnlyJob<'a> = (i64, &'a mut Option<Result<Option<ClaimRefusal>, Error>>);
 /// Claims the job and starts it. Returns why it was not claimed.
 async fn start_only(core: &Arc<Core>, id: i64) -> Result<Option<ClaimRefusal>, Error> {
     let kinds = &core.registration.kinds;
-    let claimed = core.pool.run(async |client| claim_by_id(&client, core.id(), id, kinds).await).await?;
+    let claimed =
+        core.pool.run(async |client| claim_by_id(&client, core.id(), id, kinds, None).await).await?;
     Ok(match claimed {
         Ok(job) => {
             core.start(vec![job]);

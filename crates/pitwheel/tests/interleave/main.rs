@@ -4,6 +4,7 @@
 //! find its bad end. If it does not, its silence about the right statement proves nothing either.
 
 mod claim;
+mod claim_by_id;
 mod control;
 mod enqueue;
 mod followers;

@@ -85,6 +85,7 @@ impl ClaimSink for GroupSink {
     }
 
     async fn release_unknown(&self) -> Result<usize, Error> {
+        let _no_claim = self.group.claiming_by_id.lock().await;
         let (workers, holds) = self.streams.lock().known_holds(&self.group);
         self.pool.run(async |client| release_unknown(&*client, &workers, &holds).await).await
     }

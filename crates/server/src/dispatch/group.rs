@@ -17,6 +17,9 @@ pub(crate) struct Group {
     pub(crate) freed: Notify,
     /// Cancelled when the last stream of the group closes.
     pub(crate) stop: CancellationToken,
+    /// Held while one job is claimed by its id, and while claims that nobody knows are released: a claim that is not sent yet is
+    /// not known.
+    pub(crate) claiming_by_id: tokio::sync::Mutex<()>,
     turn: AtomicUsize,
     /// When the next runs are due of recurring jobs whose last runs were settled on this node.
     run_times: Mutex<RunTimes>,
@@ -30,6 +33,7 @@ impl Group {
             due: Notify::new(),
             freed: Notify::new(),
             stop: CancellationToken::new(),
+            claiming_by_id: tokio::sync::Mutex::default(),
             turn: AtomicUsize::new(0),
             run_times: Mutex::default(),
         }

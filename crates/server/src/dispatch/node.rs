@@ -6,6 +6,7 @@ use std::time::Duration;
 use pitwheel::engine::{Pool, RENEWALS, Registration, lease_limit, maintain, register};
 use pitwheel::{Claim, Error, Pitwheel};
 use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -112,11 +113,19 @@ impl Node {
     }
 
     /// Registers a worker and opens its stream. `process` is the name that the worker's process has in all its streams, or empty.
-    /// Returns the worker's id and what is sent to it.
+    /// Returns the worker's id and what is sent to it. A worker without queues gets only jobs that are claimed by their ids.
     pub(crate) async fn open(
         &self,
         worker: Registration,
         process: String,
+    /// Runs a claim to its end, whatever becomes of the caller.
+    pub(crate) fn spawn_claim<T: Send + 'static>(
+        &self,
+        claim: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        self.claims.spawn(claim)
+    }
+
     ) -> Result<(i64, mpsc::Receiver<StreamMessage>), Error> {
         let id = self.pool.run(async |client| register(&client, &worker).await).await?;
         pitwheel::metrics::expect(&worker.queues, &worker.kinds);
@@ -126,8 +135,9 @@ impl Node {
         let options = StreamOptions { slots: worker.slots, token: worker.token, process };
         streams.open(id, group.clone(), options, sender);
         drop(streams);
-        if is_new {
+        if is_new && has_queues {
             self.claims.spawn(claimer::run(GroupSink {
+        let has_queues = !worker.queues.is_empty();
                 node_name: self.name.clone(),
                 pool: self.pool.clone(),
                 streams: self.streams.clone(),

@@ -44,6 +44,8 @@ pub(crate) struct ClaimedJob {
     /// When it came to that stage.
     since: Instant,
     trace: Option<TraceContext>,
+    /// Whether it is the head of a lane.
+    pub(crate) in_lane: bool,
     /// The recurring job that it is a run of.
     pub(crate) recurrence: Option<Box<Recurrence>>,
 }
@@ -64,6 +66,7 @@ impl Outstanding {
             stage: Stage::Ahead,
             since: now,
             trace: TraceContext::of(job.metadata.as_deref()),
+            in_lane: job.lane.is_some(),
             recurrence: job.recurrence.clone(),
         };
         self.holds.entry(job.hold).or_insert(HoldCount { worker: job.claim.holder, jobs: 0 }).jobs += 1;

@@ -140,6 +140,12 @@ impl Stream {
         self.pace.wanted(self.slots, self.free_slots(), expected).min(fitting.saturating_sub(self.reserved))
     }
 
+    /// Whether a job that is claimed by its id has a slot. One that a claim under way may fill counts as free: that claim often brings
+    /// nothing, and a job more than there are slots waits for the next one.
+    pub(crate) fn has_free_slot(&self) -> bool {
+        !self.quiet && self.taken.saturating_sub(self.reserved) < self.slots
+    }
+
     fn free_slots(&self) -> usize {
         self.slots.saturating_sub(self.running)
     }

@@ -1,6 +1,7 @@
 //! The streams that are open on this node, and the free slots of each.
 
 mod alone;
+mod by_id;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

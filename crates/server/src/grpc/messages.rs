@@ -4,7 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use pitwheel::engine::Claimed;
 use pitwheel::{
-    Claim, CurrentStep, Error, JobDetail, Lane, NewJob, ParentStep, Recurrence, State, TraceContext,
+    Claim, ClaimRefusal, CurrentStep, Error, JobDetail, Lane, NewJob, ParentStep, Recurrence, State,
+    TraceContext,
 };
 use pitwheel_proto::v1;
 
@@ -29,6 +30,20 @@ pub(crate) fn claim(claim: v1::Claim) -> Claim {
 
 pub(crate) fn claim_message(claim: Claim) -> v1::Claim {
     v1::Claim { job_id: claim.id, fence: claim.fence, worker_id: claim.holder }
+}
+
+/// Why a job was not claimed.
+pub(crate) fn claim_refused(refusal: ClaimRefusal) -> v1::ClaimRefused {
+    let reason = match refusal {
+        ClaimRefusal::Taken => v1::ClaimRefusal::Taken,
+        ClaimRefusal::Finished => v1::ClaimRefusal::Finished,
+        ClaimRefusal::OutOfAttempts => v1::ClaimRefusal::OutOfAttempts,
+        ClaimRefusal::LaneBusy => v1::ClaimRefusal::LaneBusy,
+        ClaimRefusal::Paused => v1::ClaimRefusal::Paused,
+        ClaimRefusal::NoHandler => v1::ClaimRefusal::NoHandler,
+        _ => v1::ClaimRefusal::Unspecified,
+    };
+    v1::ClaimRefused { reason: reason.into() }
 }
 
 /// A claimed job as its worker receives it.

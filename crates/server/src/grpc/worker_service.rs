@@ -3,22 +3,25 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use futures_util::stream::{self, BoxStream, StreamExt};
 use pitwheel::engine::{
     AttemptInfo, Ctid, Registration, SettleResult, Settlement, attempts, claims_of_token, progress,
     workers_of_token,
 };
 use pitwheel::{Claim, Error, Recurrence};
 use pitwheel_proto::v1;
+use pitwheel_proto::v1::stream_jobs_response::Event;
 use pitwheel_proto::v1::worker_service_server::WorkerService;
 use tonic::{Request, Response, Status};
 
 use crate::auth::caller::{Caller, Permission};
 use crate::dispatch::heartbeats;
 use crate::dispatch::node::Node;
+use crate::dispatch::not_claimed::NotClaimed;
 use crate::dispatch::reports::NotWritten;
 use crate::dispatch::source::Source;
 use crate::grpc::job_stream::JobStream;
-use crate::grpc::messages::{claim, claim_message, duration};
+use crate::grpc::messages::{claim, claim_message, claim_refused, duration};
 use crate::grpc::results::{self, Reported, Write};
 use crate::grpc::status::status;
 use crate::limits;
@@ -83,11 +86,16 @@ impl Workers {
         self.node.pool.run(async |client| attempts(&*client, &unknown).await).await
     }
 
-    /// The claim with its holder, where its row was, and its recurring job, if it was sent from here.
-    fn sent(&self, claim: Claim) -> (Claim, Option<Ctid>, Option<Box<Recurrence>>) {
+    /// What is known of a claim that was sent from here.
+    fn sent(&self, claim: Claim) -> Sent {
         match self.node.streams.lock().sent(claim) {
-            Some(job) => (Claim { holder: job.worker, ..claim }, job.ctid, job.recurrence.clone()),
-            None => (claim, None, None),
+            Some(job) => Sent {
+                claim: Claim { holder: job.worker, ..claim },
+                ctid: job.ctid,
+                run: job.recurrence.clone(),
+                in_lane: job.in_lane,
+            },
+            None => Sent { claim, ctid: None, run: None, in_lane: false },
         }
     }
 
@@ -148,6 +156,29 @@ impl Workers {
         Ok(())
     }
 
+    /// Claims the only job of a new stream. If it is not claimed, the worker ends, and the stream has one message: the reason.
+    async fn claim_for_stream(
+        &self,
+        worker: i64,
+        job: i64,
+        stream: JobStream,
+    ) -> Result<BoxStream<'static, Result<v1::StreamJobsResponse, Status>>, Status> {
+        let claimed = self.node.claim_job(worker, job, None).await;
+        if let Ok(Ok(())) = claimed {
+            return Ok(stream.boxed());
+        }
+        drop(stream);
+        heartbeats::end_stream(&self.node.pool, &self.node.reports, worker, &[]).await?;
+        match claimed.map_err(status)? {
+            Err(NotClaimed::Refused(refusal)) => {
+                let event = Event::ClaimRefused(claim_refused(refusal));
+                Ok(stream::iter([Ok(v1::StreamJobsResponse { event: Some(event) })]).boxed())
+            }
+            // The stream has ended meanwhile.
+            _ => Err(NotWritten::Stopping.into()),
+        }
+    }
+
     /// Writes progress. Returns the claims that are still held.
     async fn write_progress(&self, mut notes: Vec<(Claim, f32, String)>) -> Result<HashSet<Claim>, Error> {
         if notes.is_empty() {
@@ -161,20 +192,27 @@ impl Workers {
 
 #[tonic::async_trait]
 impl WorkerService for Workers {
-    type StreamJobsStream = JobStream;
+    type StreamJobsStream = BoxStream<'static, Result<v1::StreamJobsResponse, Status>>;
 
     async fn stream_jobs(
         &self,
         request: Request<v1::StreamJobsRequest>,
-    ) -> Result<Response<JobStream>, Status> {
+    ) -> Result<Response<Self::StreamJobsStream>, Status> {
         let caller = Caller::of(&request)?;
         caller.check(Permission::Work)?;
         let request = request.into_inner();
         let node = &self.node;
+        let (slots, queues) = match request.job_id {
+            Some(_) => (1, Vec::new()),
+            None => (
+                limits::slots(request.slots).map_err(status)?,
+                limits::queues(request.queues).map_err(status)?,
+            ),
+        };
         let worker = Registration {
             name: limits::worker_name(&request.worker).map_err(status)?,
-            slots: limits::slots(request.slots).map_err(status)?,
-            queues: limits::queues(request.queues).map_err(status)?,
+            slots,
+            queues,
             kinds: limits::kinds(request.kinds).map_err(status)?,
             lease: node.lease,
             transport: "grpc",
@@ -190,7 +228,11 @@ impl WorkerService for Workers {
             lease: Some(duration(node.lease)),
             heartbeat_every: Some(duration(node.heartbeat_every())),
         };
-        Ok(Response::new(JobStream::new(node.clone(), welcome, messages)))
+        let stream = JobStream::new(node.clone(), welcome, messages);
+        match request.job_id {
+            Some(job) => self.claim_for_stream(worker_id, job, stream).await.map(Response::new),
+            None => Ok(Response::new(stream.boxed())),
+        }
     }
 
     async fn heartbeat(
@@ -237,13 +279,13 @@ impl WorkerService for Workers {
             if of_others.contains(&claim) {
                 continue;
             }
-            let (claim, ctid, sent_run) = self.sent(claim);
+            let Sent { claim, ctid, run, in_lane } = self.sent(claim);
             let attempt = attempts.get(&claim.id);
             let ctid = ctid.or_else(|| attempt.map(|attempt| attempt.ctid));
-            let run = sent_run.or_else(|| attempt.and_then(|attempt| attempt.recurrence.clone()));
+            let run = run.or_else(|| attempt.and_then(|attempt| attempt.recurrence.clone()));
             match result.write(attempt, ctid, run.as_deref()) {
                 Write::Ending(ending, plan) => {
-                    endings.push(Settlement { claim, ending, plan, in_lane: false });
+                    endings.push(Settlement { claim, ending, plan, in_lane });
                     sources.push(source);
                     ending_at.push(at);
                 }
@@ -283,6 +325,17 @@ impl WorkerService for Workers {
 /// The results of a report.
 struct Read {
     /// Those that are valid.
+/// What is known of a claim that was sent from here.
+struct Sent {
+    /// With its holder.
+    claim: Claim,
+    /// Where its row was, if the fast path can settle it.
+    ctid: Option<Ctid>,
+    /// Its recurring job.
+    run: Option<Box<Recurrence>>,
+    in_lane: bool,
+}
+
     reported: Vec<(Claim, Source, Reported)>,
     /// The position in the report of each of them.
     positions: Vec<usize>,

@@ -21,8 +21,8 @@ use crate::error::Error;
 use crate::http::openapi::document;
 use crate::http::recover::StaleAfter;
 use crate::http::{
-    audit, events, jobs, kinds, lanes, own_routes, pipelines, probes, queues, recover, recurring, tokens,
-    workers,
+    audit, claim, events, jobs, kinds, lanes, own_routes, pipelines, probes, queues, recover, recurring,
+    tokens, workers,
 };
 use crate::limits;
 use crate::observe::metrics::Metrics;
@@ -101,6 +101,7 @@ fn api_routes() -> OpenApiRouter<Api> {
         .routes(routes!(jobs::delete_jobs))
         .routes(routes!(jobs::reschedule_jobs))
         .routes(routes!(recover::recover_job))
+        .routes(routes!(claim::claim_job))
         .routes(routes!(jobs::list_history))
         .routes(routes!(lanes::show_current))
         .routes(routes!(lanes::list_lane_jobs))

@@ -76,6 +76,7 @@ pub(crate) fn stream_request(slots: u32) -> v1::StreamJobsRequest {
         kinds: vec!["work".into()],
         slots,
         process: String::new(),
+        job_id: None,
     }
 }
 

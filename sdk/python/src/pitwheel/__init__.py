@@ -13,10 +13,11 @@ from .recurring import RecurringJob, RecurringJobs
 from .step import CurrentStep, ParentStep
 from .transaction import complete, complete_async, enqueue, enqueue_async
 from .verdict import Bury, Complete, Retry, Snooze
-from .worker import Worker
+from .worker import ClaimRefusal, Worker
 
 __all__ = [
     "Bury",
+    "ClaimRefusal",
     "Client",
     "Complete",
     "Context",

@@ -31,6 +31,8 @@ class Runner:
         #: Set when the next heartbeat must be sent without waiting for the interval.
         self.heartbeat_due = asyncio.Event()
         self.is_stopping = False
+        #: Set when a result was settled and nothing is held any more.
+        self.is_idle = asyncio.Event()
 
     def opened(self, stream: Stream) -> None:
         self.streams.append(stream)
@@ -79,6 +81,8 @@ class Runner:
         stream.held.pop(held.claim, None)
         if not stream.is_open and not stream.held:
             self.heartbeat_due.set()
+        if not any(one.held for one in self.streams):
+            self.is_idle.set()
 
     def abandon(self) -> None:
         """Drops jobs that could not be reported. The next heartbeat makes the server release those it still knows."""

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import grpc
 import grpc.aio
@@ -42,6 +42,9 @@ PERMANENT_ERRORS = (
     grpc.StatusCode.UNAUTHENTICATED,
     grpc.StatusCode.UNIMPLEMENTED,
 )
+
+#: Why a job was not claimed by its id.
+ClaimRefusal = Literal["taken", "finished", "out_of_attempts", "lane_busy", "paused", "no_handler"]
 
 HandlerFunction = TypeVar("HandlerFunction", bound=Callable[[Any, Context], Awaitable[Any]])
 
@@ -124,19 +127,38 @@ class Worker:
         Raises `grpc.aio.AioRpcError` if the server refuses the first stream, for example because of the token or the name
         of a queue.
         """
+        await self._run_with(queues=self._queues, slots=self._slots)
+
+    async def run_job(self, job_id: int) -> ClaimRefusal | None:
+        """Claims this job, also before its time, runs it, and returns when it is reported. Of several callers one gets it.
+
+        Returns `None` if this worker got the job; otherwise why not, and nothing was changed: another worker has it
+        (`taken`), it is `finished`, it is `out_of_attempts`, another job of its lane comes first (`lane_busy`), its queue
+        is `paused`, or this worker has no handler for its kind (`no_handler`). The queues of the worker do not matter. A
+        shutdown works as in `run`.
+
+        Raises `LookupError` if there is no such job, and otherwise what `run` raises.
+        """
+        try:
+            return await self._run_with(job_id=job_id, slots=1)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.NOT_FOUND:
+                raise LookupError(error.details()) from error
+            raise
+
+    async def _run_with(self, **options: Any) -> ClaimRefusal | None:
         if not self._handlers:
             raise ValueError("the worker has no handlers: decorate a function with `@worker.handler(kind)`")
         if self._run is not None:
             raise RuntimeError("the worker is already running: create another `Worker`")
-        request = pb.StreamJobsRequest(
-            worker=self._name, queues=self._queues, kinds=sorted(self._handlers), slots=self._slots
-        )
+        request = pb.StreamJobsRequest(worker=self._name, kinds=sorted(self._handlers), **options)
         metadata = token_metadata(self._token)
         async with open_channel(self._address, self._tls) as channel:
             self._run = _Run(channel, metadata, request, self._handlers, self._grace)
             try:
                 with _on_signals(self.stop):
                     await self._run.run()
+                return self._run.refusal
             finally:
                 self._run = None
 
@@ -147,7 +169,7 @@ class Worker:
 
 
 class _Run:
-    """One call of `Worker.run`: the loops for streams, reports, progress and heartbeats."""
+    """One call of `Worker.run` or `Worker.run_job`: the loops for streams, reports, progress and heartbeats."""
 
     def __init__(
         self,
@@ -159,6 +181,11 @@ class _Run:
     ) -> None:
         stub = WorkerServiceStub(channel)
         self._open = partial(stub.StreamJobs, request, metadata=metadata)
+        self._has_only_job = request.HasField("job_id")
+        #: Why the only job was not claimed.
+        self.refusal: ClaimRefusal | None = None
+        self._refused = asyncio.Event()
+        self._was_assigned = False
         self._grace: float | None = grace
         self._runner = Runner(handlers, request.slots, _unary(stub.ReportResult, metadata))
         self._reporter = self._runner.reporter
@@ -185,10 +212,13 @@ class _Run:
         progress = asyncio.create_task(self._reporter.run_progress())
         heartbeats = asyncio.create_task(self._heartbeats.run())
         loops: list[asyncio.Task[None]] = [streams, reporter, progress, heartbeats]
-        stop: asyncio.Task[Any] = asyncio.create_task(self._stop.wait())
+        ends = [self._stop]
+        if self._has_only_job:
+            ends += [self._refused, self._runner.is_idle]
+        waits: list[asyncio.Task[Any]] = [asyncio.create_task(end.wait()) for end in ends]
         try:
             # The loops run until they are cancelled. If one ends earlier, it has failed: shut down and raise its error.
-            await asyncio.wait([stop, *loops], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([*waits, *loops], return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             self._skip_grace.set()
             raise
@@ -196,7 +226,7 @@ class _Run:
             try:
                 await self._shut_down(streams, reporter, heartbeats)
             finally:
-                for task in [stop, *loops]:
+                for task in [*waits, *loops]:
                     task.cancel()
                 await asyncio.gather(*loops, return_exceptions=True)
         for loop in loops:
@@ -225,9 +255,13 @@ class _Run:
                 await self._read_stream()
                 log.info("the stream ended, opening a new one")
             except grpc.aio.AioRpcError as error:
-                if error.code() in PERMANENT_ERRORS and not self._was_welcomed:
+                is_missing = self._has_only_job and error.code() is grpc.StatusCode.NOT_FOUND
+                if is_missing or (error.code() in PERMANENT_ERRORS and not self._was_welcomed):
                     raise
                 log.warning("the stream broke, opening a new one: %s", status_text(error))
+            if self.refusal or (self._has_only_job and self._was_assigned):
+                # The only job is reported without the stream.
+                await asyncio.Event().wait()
             if clock() - opened_at >= STABLE_STREAM_SECONDS:
                 backoff.reset()
             await asyncio.sleep(backoff.next())
@@ -240,9 +274,14 @@ class _Run:
             async for response in call:
                 if response.HasField("welcome"):
                     stream = self._welcome(response.welcome, call)
+                elif response.HasField("claim_refused"):
+                    self.refusal = _refusal(response.claim_refused.reason)
+                    self._refused.set()
+                    return
                 elif response.HasField("cancels"):
                     self._runner.cancel((claim.job_id, claim.fence) for claim in response.cancels.claims)
                 elif stream is not None:
+                    self._was_assigned = True
                     self._runner.assigned(stream, response.assignments.jobs)
         except asyncio.CancelledError:
             # `Runner.lost` cancels the call of a dead stream. gRPC reports that like the cancellation of this task.
@@ -260,6 +299,13 @@ class _Run:
         stream = Stream(welcome.worker_id, call)
         self._runner.opened(stream)
         return stream
+
+
+def _refusal(reason: int) -> ClaimRefusal:
+    """The name of the reason. One of a later version means that another worker may have the job."""
+    name = pb.ClaimRefusal.Name(reason) if reason in pb.ClaimRefusal.values() else ""
+    name = name.removeprefix("CLAIM_REFUSAL_").lower()
+    return name if name in get_args(ClaimRefusal) else "taken"  # type: ignore[return-value]
 
 
 def _unary(method: Any, metadata: Metadata) -> Callable[[Any, float], Awaitable[Any]]:

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 use pitwheel_proto::v1;
 use pitwheel_proto::v1::result::Outcome as Message;
 
-use crate::job::claim::{Claim, Claimed};
+use crate::job::claim::{Claim, ClaimRefusal, Claimed};
 use crate::job::ending::{Cause, Completion, Outcome, Verdict};
 use crate::job::limits::ERROR_CHARS_MAX;
 use crate::job::new_job::{History, NewJob};
@@ -52,6 +52,18 @@ pub(super) fn result_bytes(result: &v1::Result) -> usize {
 pub(super) fn job_bytes(job: &v1::NewJob) -> usize {
     let optional = |text: &Option<String>| text.as_ref().map_or(0, String::len);
     200 + job.payload.len() + optional(&job.metadata) + optional(&job.key) + optional(&job.lane)
+}
+
+/// Why a job was not claimed. A reason of a later version means that another worker may have it.
+pub(super) fn refusal_of(reason: v1::ClaimRefusal) -> ClaimRefusal {
+    match reason {
+        v1::ClaimRefusal::Finished => ClaimRefusal::Finished,
+        v1::ClaimRefusal::OutOfAttempts => ClaimRefusal::OutOfAttempts,
+        v1::ClaimRefusal::LaneBusy => ClaimRefusal::LaneBusy,
+        v1::ClaimRefusal::Paused => ClaimRefusal::Paused,
+        v1::ClaimRefusal::NoHandler => ClaimRefusal::NoHandler,
+        v1::ClaimRefusal::Taken | v1::ClaimRefusal::Unspecified => ClaimRefusal::Taken,
+    }
 }
 
 pub(super) fn claim_message(claim: Claim) -> v1::Claim {

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
-use crate::job::claim::{Claim, QueueSlots};
+use crate::job::claim::{Claim, ClaimRefusal, QueueSlots};
 use crate::worker::remote::core::Remote;
 use crate::worker::remote::message::release;
 use crate::worker::remote::report::{report_locked, report_progress, report_results};
@@ -32,19 +32,47 @@ impl Remote {
         shutdown: impl Future<Output = ()>,
     ) -> Result<Stats, Error> {
         let remote = Arc::new(self);
+        let streams = async {
+            join_all(queues.iter().map(|queue| stream::keep_open(&remote, queue))).await;
+        };
+        remote.run_streams(streams, grace, shutdown).await
+    }
+
+    /// Runs one job by its id, like a worker at the database.
+    pub(crate) async fn run_job(
+        self,
+        id: i64,
+        grace: Duration,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<Result<Stats, ClaimRefusal>, Error> {
+        let remote = Arc::new(self);
+        let mut refusal = None;
+        let only = async { refusal = stream::open_for_job(&remote, id).await };
+        let stats = remote.run_streams(only, grace, shutdown).await?;
+        Ok(refusal.map_or(Ok(stats), Err))
+    }
+
+    /// Everything that a worker does beside its streams, until these have ended and all jobs are reported.
+    async fn run_streams(
+        &self,
+        streams: impl Future<Output = ()>,
+        grace: Duration,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<Stats, Error> {
+        let remote = self;
         let shut = CancellationToken::new();
         let work = async {
-            join_all(queues.iter().map(|queue| stream::keep_open(&remote, queue))).await;
+            streams.await;
             remote.finish_within(grace, &shut).await;
             remote.results.close();
             remote.closed.cancel();
         };
         let loops = async {
             tokio::select! {
-                () = heartbeat::run(&remote) => {}
-                () = report_progress(&remote) => {}
-                () = report_locked(&remote) => {}
-                () = async { tokio::join!(work, report_to_the_end(&remote)); } => {}
+                () = heartbeat::run(remote) => {}
+                () = report_progress(remote) => {}
+                () = report_locked(remote) => {}
+                () = async { tokio::join!(work, report_to_the_end(remote)); } => {}
             }
         };
         let shutdown = async {
@@ -68,16 +96,18 @@ impl Remote {
         Ok(remote.counters.stats())
     }
 
+    /// Waits until everything that runs is reported.
+    pub(super) async fn idle(&self) {
+        while !self.state().held.is_empty() {
+            self.reported.notified().await;
+        }
+    }
+
     /// Waits until everything is reported, but after the shutdown no longer than the grace time; then stops what is left and
     /// releases it.
     async fn finish_within(&self, grace: Duration, shutdown: &CancellationToken) {
-        let idle = async {
-            while !self.state().held.is_empty() {
-                self.reported.notified().await;
-            }
-        };
         tokio::select! {
-            () = idle => return,
+            () = self.idle() => return,
             () = async { shutdown.cancelled().await; tokio::time::sleep(grace).await } => {}
         }
         let mut state = self.state();

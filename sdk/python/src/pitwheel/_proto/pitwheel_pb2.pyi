@@ -11,6 +11,16 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class ClaimRefusal(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CLAIM_REFUSAL_UNSPECIFIED: _ClassVar[ClaimRefusal]
+    CLAIM_REFUSAL_TAKEN: _ClassVar[ClaimRefusal]
+    CLAIM_REFUSAL_FINISHED: _ClassVar[ClaimRefusal]
+    CLAIM_REFUSAL_OUT_OF_ATTEMPTS: _ClassVar[ClaimRefusal]
+    CLAIM_REFUSAL_LANE_BUSY: _ClassVar[ClaimRefusal]
+    CLAIM_REFUSAL_PAUSED: _ClassVar[ClaimRefusal]
+    CLAIM_REFUSAL_NO_HANDLER: _ClassVar[ClaimRefusal]
+
 class FailureCause(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     FAILURE_CAUSE_UNSPECIFIED: _ClassVar[FailureCause]
@@ -37,6 +47,13 @@ class JobState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     JOB_STATE_DEAD: _ClassVar[JobState]
     JOB_STATE_CANCELLED: _ClassVar[JobState]
     JOB_STATE_BLOCKED: _ClassVar[JobState]
+CLAIM_REFUSAL_UNSPECIFIED: ClaimRefusal
+CLAIM_REFUSAL_TAKEN: ClaimRefusal
+CLAIM_REFUSAL_FINISHED: ClaimRefusal
+CLAIM_REFUSAL_OUT_OF_ATTEMPTS: ClaimRefusal
+CLAIM_REFUSAL_LANE_BUSY: ClaimRefusal
+CLAIM_REFUSAL_PAUSED: ClaimRefusal
+CLAIM_REFUSAL_NO_HANDLER: ClaimRefusal
 FAILURE_CAUSE_UNSPECIFIED: FailureCause
 FAILURE_CAUSE_ERROR: FailureCause
 FAILURE_CAUSE_PANIC: FailureCause
@@ -57,28 +74,38 @@ JOB_STATE_CANCELLED: JobState
 JOB_STATE_BLOCKED: JobState
 
 class StreamJobsRequest(_message.Message):
-    __slots__ = ("worker", "queues", "kinds", "slots", "process")
+    __slots__ = ("worker", "queues", "kinds", "slots", "process", "job_id")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     KINDS_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     PROCESS_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
     worker: str
     queues: _containers.RepeatedScalarFieldContainer[str]
     kinds: _containers.RepeatedScalarFieldContainer[str]
     slots: int
     process: str
-    def __init__(self, worker: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., kinds: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., process: _Optional[str] = ...) -> None: ...
+    job_id: int
+    def __init__(self, worker: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., kinds: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., process: _Optional[str] = ..., job_id: _Optional[int] = ...) -> None: ...
 
 class StreamJobsResponse(_message.Message):
-    __slots__ = ("welcome", "assignments", "cancels")
+    __slots__ = ("welcome", "assignments", "cancels", "claim_refused")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
     CANCELS_FIELD_NUMBER: _ClassVar[int]
+    CLAIM_REFUSED_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     assignments: Assignments
     cancels: Cancels
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., assignments: _Optional[_Union[Assignments, _Mapping]] = ..., cancels: _Optional[_Union[Cancels, _Mapping]] = ...) -> None: ...
+    claim_refused: ClaimRefused
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., assignments: _Optional[_Union[Assignments, _Mapping]] = ..., cancels: _Optional[_Union[Cancels, _Mapping]] = ..., claim_refused: _Optional[_Union[ClaimRefused, _Mapping]] = ...) -> None: ...
+
+class ClaimRefused(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: ClaimRefusal
+    def __init__(self, reason: _Optional[_Union[ClaimRefusal, str]] = ...) -> None: ...
 
 class Cancels(_message.Message):
     __slots__ = ("claims",)

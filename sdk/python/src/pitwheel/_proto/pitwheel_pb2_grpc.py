@@ -68,7 +68,8 @@ class WorkerServiceServicer(object):
 
     def StreamJobs(self, request, context):
         """Sends jobs to this worker, at most `slots` unfinished ones at a time. The first message is Welcome. Each stream is
-        registered as a separate worker, with an id of its own.
+        registered as a separate worker, with an id of its own. With `job_id`, the stream is for that job only.
+        NOT_FOUND: no job has this id, or its history was pruned.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
