@@ -88,6 +88,8 @@ pub struct JobLine {
     pub progress: Option<f32>,
     /// The note that its handler reported with the progress.
     pub note: Option<String>,
+    /// Whether the job waits, or is blocked, and no live worker takes its kind.
+    pub unserved: bool,
     /// Whether key, lane and note, and in full also payload, metadata, result and error messages, are hidden from the caller.
     /// They are null then.
     pub redacted: bool,
@@ -121,6 +123,7 @@ impl JobLine {
             finished_at: job.finished_at.map(time),
             progress: job.progress,
             note: shown(job.note),
+            unserved: job.unserved,
             redacted,
         }
     }

@@ -45,6 +45,37 @@ async def jobs_of_one_lane_run_one_at_a_time_and_in_order(client: Client, queue:
     assert ran == list(range(7))
 
 
+def _importer(ran: list[int]) -> Worker:
+    worker = Worker(SERVER, name="one job")
+
+    @worker.handler("import")
+    async def run(payload: Any, context: Context) -> None:
+        ran.append(payload)
+
+    return worker
+
+
+async def a_worker_runs_one_job_by_its_id(client: Client, queue: str) -> None:
+    lane = ["module", None, queue]
+    ran: list[int] = []
+    first = await client.enqueue("import", 1, queue=queue, lane=lane, delay=3600)
+    second = await client.enqueue("import", 2, queue=queue, lane=lane)
+    other = await client.enqueue("export", queue=queue)
+
+    assert await _importer(ran).run_job(second.id) == "lane_busy"
+    assert await _importer(ran).run_job(other.id) == "no_handler"
+    assert await _importer(ran).run_job(first.id) is None
+    assert await _importer(ran).run_job(first.id) == "finished"
+    assert ran == [1]
+    claims = await asyncio.gather(*(_importer(ran).run_job(second.id) for _ in range(4)))
+    assert claims.count(None) == 1 and set(claims) <= {None, "taken", "finished"}
+    assert ran == [1, 2]
+    with pytest.raises(LookupError):
+        await _importer(ran).run_job(2**40)
+    unserved = await client.get(other.id)
+    assert unserved is not None and unserved.unserved and unserved.state == "waiting"
+
+
 async def a_lane_that_is_not_a_string_or_a_list_of_plain_values_is_refused(client: Client) -> None:
     for lane in [[], [[1]], [1.5], 7]:
         with pytest.raises(Exception, match="lane"):

@@ -8,7 +8,7 @@ pub(crate) mod view;
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
-use pitwheel::JobPage;
+use pitwheel::{JobPage, JobSummary};
 use pitwheel_server::views::{JobInFull, JobLine};
 use serde_json::json;
 
@@ -147,9 +147,17 @@ async fn list(args: ListArgs, settings: &Settings) -> anyhow::Result<()> {
         print_json(&jobs.into_iter().map(JobLine::from).collect::<Vec<_>>())?;
     } else if !jobs.is_empty() {
         print(&view::table(&jobs, SystemTime::now()))?;
+        print_unserved(&jobs);
     }
     print_next_page(next);
     Ok(())
+}
+
+/// Says which of these jobs no live worker takes.
+pub(crate) fn print_unserved(jobs: &[JobSummary]) {
+    if let Some(text) = view::unserved(jobs) {
+        print_message(&format!("\n{text}"));
+    }
 }
 
 async fn recover(id: i64, stale_after: Duration, settings: &Settings) -> anyhow::Result<()> {
@@ -167,6 +175,7 @@ async fn show(id: i64, settings: &Settings) -> anyhow::Result<()> {
         return print_json(&JobInFull::new(job, false));
     }
     print(&view::page(&job, SystemTime::now()))?;
+    print_unserved(std::slice::from_ref(&job.summary));
     if let Some(hint) = view::hint(&job.summary) {
         print_message(&format!("\n{hint}"));
     }

@@ -8,7 +8,7 @@ use pitwheel_server::views::JobLine;
 use serde_json::json;
 
 use crate::commands::jobs::enqueue::lane_of;
-use crate::commands::jobs::view;
+use crate::commands::jobs::{print_unserved, view};
 use crate::database;
 use crate::output::{print, print_json, print_message};
 use crate::page::{PageArgs, print_next_page};
@@ -77,6 +77,7 @@ async fn jobs(args: LaneJobsArgs, settings: &Settings) -> anyhow::Result<()> {
         print_json(&jobs.into_iter().map(JobLine::from).collect::<Vec<_>>())?;
     } else if !jobs.is_empty() {
         print(&view::table(&jobs, SystemTime::now()))?;
+        print_unserved(&jobs);
     }
     print_next_page(next);
     Ok(())

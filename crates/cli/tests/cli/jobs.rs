@@ -62,7 +62,7 @@ fn a_job_can_be_followed_from_enqueue_to_retry_as_a_program_would() -> Result {
         "id": id, "kind": "invoice", "queue": "default", "state": "waiting", "priority": -3, "attempt": 0,
         "max_attempts": 4, "key": "i-7", "lane": null, "run_at": "2099-01-31T08:00:00Z", "enqueued_at": null, "claimed_at": null,
         "finished_at": null, "progress": null, "note": null, "fence": 0, "crashes": 0, "timeout_ms": 90_000,
-        "cancel_requested_at": null, "worker": null, "recurring": null, "pipeline": null, "step": null, "redacted": false, "payload": [7],
+        "cancel_requested_at": null, "worker": null, "recurring": null, "pipeline": null, "step": null, "unserved": true, "redacted": false, "payload": [7],
         "metadata": { "tenant": "x" }, "result": null, "errors": []
     });
     assert_eq!(shown, expected);

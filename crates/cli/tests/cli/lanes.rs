@@ -33,6 +33,23 @@ fn jobs_of_a_lane_are_enqueued_and_listed() -> Result {
 }
 
 #[test]
+fn a_job_that_no_live_worker_takes_shows_as_such() -> Result {
+    let db = Db::migrated()?;
+    let id = db.enqueue(&["import", "--lane", "tenant-7"])?.to_string();
+    let what = "no live worker takes the kind `import`: start one with a handler for it";
+    for args in [&["jobs", "list"][..], &["jobs", "show", &id], &["lanes", "jobs", "tenant-7"]] {
+        let shown = db.run(args)?.with_code(0)?;
+        assert!(shown.err.contains(what), "{shown:#?}");
+    }
+    assert!(db.run(&["jobs", "list"])?.out.contains(", no worker"));
+    assert_eq!(db.json(&["jobs", "show", &id])?["unserved"], json!(true));
+    db.run(&["jobs", "cancel", &id])?.with_code(0)?;
+    let cancelled = db.run(&["jobs", "list"])?.with_code(0)?;
+    assert!(!cancelled.err.contains(what), "{cancelled:#?}");
+    Ok(())
+}
+
+#[test]
 fn a_job_that_is_not_stale_is_not_recovered() -> Result {
     let db = Db::migrated()?;
     let id = db.enqueue(&["greet"])?.to_string();

@@ -1,6 +1,15 @@
 -- job.sql: one job, live or finished, with all its columns. Zero rows: no such job, or its history was pruned.
 -- A job is found by a range of one id, in the order of ids: only job_pkey has that order. With `=` a plan could read all of
 -- job_due, which ends with the id, once the table was analyzed without rows.
+-- `unserved`: it waits, and no live worker takes its kind.
+with served as materialized (
+    select distinct run.kind
+    from pitwheel.worker
+    cross join unnest(worker.kinds) as run(kind)
+    where worker.dead_at is null
+      and worker.quiet_at is null
+      and cardinality(worker.queues) > 0
+)
 (select job.id, job.kind, job.queue,
     case when job.holder is not null then 'running' when job.run_at = 'infinity' then 'blocked' else 'waiting' end as state,
     job.priority, job.attempt, job.max_attempts, job.key,
@@ -9,7 +18,8 @@
     null::timestamptz as finished_at, job.progress, job.note, job.fence, job.crashes, job.timeout_ms,
     job.cancel_requested_at, worker.name as worker, job.payload::text as payload, job.metadata::text as metadata,
     null::text as result, coalesce(job.errors, '[]') as errors, job.recurring, job.lane, job.pipeline, job.step,
-    exists (select from pitwheel.kind where kind.name = job.kind and kind.redacted) as redacted
+    exists (select from pitwheel.kind where kind.name = job.kind and kind.redacted) as redacted,
+    job.holder is null and job.kind not in (select served.kind from served) as unserved
 from pitwheel.job
 left join pitwheel.worker on worker.id = job.holder
 where job.id >= $1 and job.id <= $1
@@ -22,7 +32,7 @@ select history.id, history.kind, history.queue, history.state,
     null::timestamptz, worker.name, history.payload::text, history.metadata::text,
     history.result::text, coalesce(history.errors, '[]'), history.recurring, history.lane, history.pipeline,
     history.step,
-    exists (select from pitwheel.kind where kind.name = history.kind and kind.redacted)
+    exists (select from pitwheel.kind where kind.name = history.kind and kind.redacted), false
 from pitwheel.job_history as history
 left join pitwheel.worker on worker.id = history.worker
 where history.id = $1

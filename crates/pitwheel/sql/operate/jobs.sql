@@ -1,8 +1,17 @@
 -- jobs.sql: jobs, newest first, one page at a time, without their payloads.
 -- A filter may match few rows, so the scan is limited: to so many live ($7), running ($8), finished ($9) and dead or cancelled
 -- ($10) jobs. `floor` is the id down to which all rows were scanned; null: there are no more.
+-- `unserved`: it waits, and no live worker takes its kind.
 -- Uses the primary key, the holds for running jobs, and job_history_id and job_history_unhappy.
-with live as materialized (
+with served as materialized (
+    select distinct run.kind
+    from pitwheel.worker
+    cross join unnest(worker.kinds) as run(kind)
+    where worker.dead_at is null
+      and worker.quiet_at is null
+      and cardinality(worker.queues) > 0
+),
+live as materialized (
     select job.id, job.kind, job.queue,
         case when job.holder is not null then 'running' when job.run_at = 'infinity' then 'blocked' else 'waiting' end as state,
         job.priority, job.attempt, job.max_attempts, job.key,
@@ -72,7 +81,8 @@ found as (
 )
 select found.id, found.kind, found.queue, found.state, found.priority, found.attempt, found.max_attempts, found.key,
     found.run_at, found.enqueued_at, found.claimed_at, found.finished_at, found.progress, found.note, found.lane,
-    exists (select from pitwheel.kind where kind.name = found.kind and kind.redacted) as redacted, scanned.floor
+    exists (select from pitwheel.kind where kind.name = found.kind and kind.redacted) as redacted,
+    found.state in ('waiting', 'blocked') and found.kind not in (select served.kind from served) as unserved, scanned.floor
 from scanned
 left join found on (scanned.floor is null or found.id >= scanned.floor)
     and ($2::text is null or found.queue = $2)

@@ -1,8 +1,18 @@
 -- lane_jobs.sql: the jobs of the lane $1, live and finished, newest first, one page at a time: ids below $2.
+-- `unserved`: it waits, and no live worker takes its kind.
 -- Uses job_lane, once for the head and once for those behind it, and job_history_lane.
+with served as materialized (
+    select distinct run.kind
+    from pitwheel.worker
+    cross join unnest(worker.kinds) as run(kind)
+    where worker.dead_at is null
+      and worker.quiet_at is null
+      and cardinality(worker.queues) > 0
+)
 select found.id, found.kind, found.queue, found.state, found.priority, found.attempt, found.max_attempts, found.key,
     found.run_at, found.enqueued_at, found.claimed_at, found.finished_at, found.progress, found.note, found.lane,
-    exists (select from pitwheel.kind where kind.name = found.kind and kind.redacted) as redacted
+    exists (select from pitwheel.kind where kind.name = found.kind and kind.redacted) as redacted,
+    found.state in ('waiting', 'blocked') and found.kind not in (select served.kind from served) as unserved
 from (
     (select head.id, head.kind, head.queue, case when head.holder is null then 'waiting' else 'running' end as state,
         head.priority, head.attempt, head.max_attempts, head.key, head.run_at, head.enqueued_at, head.claimed_at,

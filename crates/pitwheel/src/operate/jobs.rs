@@ -102,6 +102,8 @@ pub struct JobSummary {
     pub progress: Option<f32>,
     /// The note that its handler reported with the progress.
     pub note: Option<String>,
+    /// Whether it waits, and no live worker takes its kind.
+    pub unserved: bool,
     /// Whether its kind is redacted: key, note, payload, metadata, result and error messages are hidden from viewers.
     pub redacted: bool,
 }
@@ -205,6 +207,7 @@ pub(crate) fn summary(row: &Row) -> Result<JobSummary, Error> {
         finished_at: row.get("finished_at"),
         progress: row.get("progress"),
         note: row.get("note"),
+        unserved: row.get("unserved"),
         redacted: row.get("redacted"),
     })
 }

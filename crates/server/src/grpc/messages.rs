@@ -174,6 +174,7 @@ pub(crate) fn job(detail: JobDetail, redact: bool) -> v1::Job {
         result: shown(detail.result),
         redacted,
         lane: shown(summary.lane),
+        unserved: summary.unserved,
         pipeline_id: detail.pipeline,
         step: detail.step,
     }

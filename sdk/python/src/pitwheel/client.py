@@ -77,6 +77,8 @@ class Job:
     errors: list[Any]
     #: `None`: no result, or redacted.
     result: Any
+    #: The job waits, or is blocked, and no live worker takes its kind.
+    unserved: bool
     #: True: key, lane, note, payload, metadata, result and the messages of errors are withheld, because the kind is redacted
     #: and the token may not change jobs.
     redacted: bool
@@ -246,5 +248,6 @@ def _from_proto(job: pb.Job) -> Job:
         note=given("note"),
         errors=json.loads(job.errors) if job.errors else [],
         result=parsed("result"),
+        unserved=job.unserved,
         redacted=job.redacted,
     )

@@ -1,5 +1,6 @@
 //! Jobs as a table, and one job as a page.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::SystemTime;
 
@@ -49,6 +50,7 @@ fn colour(state: &str) -> Option<AnsiColor> {
 fn when(job: &JobSummary, now: SystemTime) -> String {
     match (job.state, job.claimed_at, job.finished_at) {
         (State::Blocked, ..) => "behind another".to_owned(),
+        (State::Waiting, ..) if job.unserved => format!("due {}, no worker", relative(job.run_at, now)),
         (State::Waiting, ..) => format!("due {}", relative(job.run_at, now)),
         (State::Running, Some(claimed_at), _) => format!("began {}", relative(claimed_at, now)),
         (_, _, Some(finished_at)) => format!("ended {}", relative(finished_at, now)),
@@ -134,6 +136,18 @@ fn failures(text: &mut String, errors: &Value, now: SystemTime) {
             push(text, format_args!("       {}\n", visible(line)));
         }
     }
+}
+
+/// What to do about jobs that no live worker takes; `None`: there are none.
+pub(crate) fn unserved(jobs: &[JobSummary]) -> Option<String> {
+    let kinds: BTreeSet<&str> = jobs.iter().filter(|job| job.unserved).map(|job| job.kind.as_str()).collect();
+    let named: Vec<String> = kinds.into_iter().map(|kind| format!("`{}`", visible(kind))).collect();
+    let what = match named.len() {
+        0 => return None,
+        1 => "kind",
+        _ => "kinds",
+    };
+    Some(format!("no live worker takes the {what} {}: start one with a handler for it", named.join(", ")))
 }
 
 /// The command that one may want next; `None` for a job that is done.

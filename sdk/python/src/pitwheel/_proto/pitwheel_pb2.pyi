@@ -390,7 +390,7 @@ class GetJobResponse(_message.Message):
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "state", "kind", "queue", "priority", "attempt", "max_attempts", "run_at", "enqueued_at", "claimed_at", "finished_at", "key", "payload", "metadata", "progress", "note", "errors", "result", "redacted", "lane", "pipeline_id", "step")
+    __slots__ = ("id", "state", "kind", "queue", "priority", "attempt", "max_attempts", "run_at", "enqueued_at", "claimed_at", "finished_at", "key", "payload", "metadata", "progress", "note", "errors", "result", "redacted", "lane", "pipeline_id", "step", "unserved")
     ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -413,6 +413,7 @@ class Job(_message.Message):
     LANE_FIELD_NUMBER: _ClassVar[int]
     PIPELINE_ID_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
+    UNSERVED_FIELD_NUMBER: _ClassVar[int]
     id: int
     state: JobState
     kind: str
@@ -435,7 +436,8 @@ class Job(_message.Message):
     lane: str
     pipeline_id: int
     step: str
-    def __init__(self, id: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., kind: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., enqueued_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., claimed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., key: _Optional[str] = ..., payload: _Optional[str] = ..., metadata: _Optional[str] = ..., progress: _Optional[float] = ..., note: _Optional[str] = ..., errors: _Optional[str] = ..., result: _Optional[str] = ..., redacted: bool = ..., lane: _Optional[str] = ..., pipeline_id: _Optional[int] = ..., step: _Optional[str] = ...) -> None: ...
+    unserved: bool
+    def __init__(self, id: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., kind: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., enqueued_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., claimed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., key: _Optional[str] = ..., payload: _Optional[str] = ..., metadata: _Optional[str] = ..., progress: _Optional[float] = ..., note: _Optional[str] = ..., errors: _Optional[str] = ..., result: _Optional[str] = ..., redacted: bool = ..., lane: _Optional[str] = ..., pipeline_id: _Optional[int] = ..., step: _Optional[str] = ..., unserved: bool = ...) -> None: ...
 
 class CancelJobRequest(_message.Message):
     __slots__ = ("job_id",)
