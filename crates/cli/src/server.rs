@@ -66,6 +66,8 @@ pub(crate) struct Endpoints {
     /// The same as a URL.
     pub(crate) url: String,
     pub(crate) tokens: bool,
+    /// Whether workers can open streams.
+    pub(crate) workers: bool,
 }
 
 impl Endpoints {
@@ -79,7 +81,13 @@ impl Endpoints {
         };
         let address = SocketAddr::new(ip, listen.port());
         let tokens = options.require_tokens || !listen.ip().is_loopback();
-        Endpoints { listen, address, url: format!("{scheme}://{address}"), tokens }
+        let workers = options.serve_workers;
+        Endpoints { listen, address, url: format!("{scheme}://{address}"), tokens, workers }
+    }
+
+    /// What a node says that serves no workers.
+    pub(crate) fn no_worker(&self) -> &'static str {
+        if self.workers { "" } else { "Workers are not served and no maintenance is done (--no-worker).\n" }
     }
 
     /// The OpenAPI document of the HTTP API.

@@ -15,6 +15,9 @@ pub struct Options {
     pub keep_history: Duration,
     /// For how long the lease of a worker must not have been renewed before a person can recover its jobs. Default: 30 minutes.
     pub stale_after: Duration,
+    /// Whether workers can open streams here, and this node does maintenance: sweeps, plans and promotions. False: the node answers
+    /// calls and does nothing by itself. Default: true.
+    pub serve_workers: bool,
     /// Whether callers on this machine need a token too: for a server behind a proxy. Callers on other machines always
     /// need one. Default: false.
     pub require_tokens: bool,
@@ -30,6 +33,7 @@ impl Default for Options {
             lease: Duration::from_secs(30),
             keep_history: Duration::from_secs(7 * 24 * 3600),
             stale_after: Duration::from_secs(30 * 60),
+            serve_workers: true,
             require_tokens: false,
             tls: None,
             traces: false,

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use clap::Args;
 use pitwheel_feeds::fetch::{self, Client};
 use pitwheel_feeds::{WorkerOptions, http, websub};
-use pitwheel_server::{Readiness, Server};
+use pitwheel_server::{Options, Readiness, Server};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +28,10 @@ pub(crate) struct ServeArgs {
     /// Seconds after which the fetches of a worker that died are given to others
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     lease: u64,
+
+    /// Only answer calls: fetch nothing, and do no maintenance; other processes must
+    #[arg(long)]
+    no_worker: bool,
 
     #[command(flatten)]
     pub(crate) fetch: FetchArgs,
@@ -77,32 +81,39 @@ pub(crate) async fn run(args: ServeArgs, url: Option<&str>) -> anyhow::Result<()
     options.lease = Duration::from_secs(args.lease);
     let stop = CancellationToken::new();
     let readiness = Readiness::default();
+    let mut node = Options::default();
+    node.serve_workers = !args.no_worker;
     let server = Server::new(database.feeds.pitwheel())
+        .options(node)
         .routes(http::routes(&database.feeds, Client::new(args.fetch.client_options())?))
         .routes(websub::routes(&database.feeds))
         .public(websub::PUBLIC_PREFIX)
         .readiness(&readiness);
     let serving = async {
         let stopped = async {
-            announce(address, &database);
+            announce(address, &database, args.no_worker);
             stop.cancelled().await;
         };
         server.run(listener, stopped).await.map_err(anyhow::Error::from)
     };
     let fetching = async {
+        if args.no_worker {
+            return Ok(());
+        }
         // The server has set up the metrics by then.
         readiness.accepting().await?;
         let ran = pitwheel_feeds::run(&database.feeds, options, stop.cancelled()).await;
-        ran.map_err(anyhow::Error::from)
+        ran.map(drop).map_err(anyhow::Error::from)
     };
     tokio::try_join!(serving, fetching, async { stop_at_signal(&stop).await.map_err(anyhow::Error::from) })?;
     database.close().await
 }
 
-fn announce(address: SocketAddr, database: &Database) {
+fn announce(address: SocketAddr, database: &Database, no_worker: bool) {
+    let does = if no_worker { "Calls are answered, and nothing is fetched." } else { "Feeds are fetched." };
     let data = database.private_dir().map_or_else(String::new, |dir| format!("  data     {dir}\n"));
     let _ = print(&format!(
-        "Feeds are fetched.\n\n  api      http://{address}/api/openapi.json\n  metrics  http://{address}/metrics\n{data}\n\
+        "{does}\n\n  api      http://{address}/api/openapi.json\n  metrics  http://{address}/metrics\n{data}\n\
          Ctrl-C stops it."
     ));
 }

@@ -6,6 +6,7 @@ mod due;
 mod hostile;
 mod interleave;
 mod manners;
+mod no_worker;
 mod site;
 mod subscriptions;
 mod support;

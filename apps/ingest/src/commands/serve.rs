@@ -9,7 +9,7 @@ use clap::Args;
 use pitwheel_app::output::print;
 use pitwheel_app::stop_at_signal;
 use pitwheel_ingest::{WorkerOptions, http};
-use pitwheel_server::{Readiness, Server};
+use pitwheel_server::{Options, Readiness, Server};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -21,9 +21,13 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7477")]
     listen: SocketAddr,
 
-    /// Jobs at a time; 0: only the API
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(0..=1000))]
+    /// Jobs at a time
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=1000))]
     slots: u16,
+
+    /// Only answer calls: run no jobs, and do no maintenance; other processes must
+    #[arg(long)]
+    no_worker: bool,
 
     /// Seconds after which the jobs of a worker that died are given to others
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
@@ -41,19 +45,22 @@ pub(crate) async fn run(
     let address = listener.local_addr()?;
     let stop = CancellationToken::new();
     let readiness = Readiness::default();
+    let mut node = Options::default();
+    node.serve_workers = !args.no_worker;
     let server = Server::new(database.ingest.pitwheel())
+        .options(node)
         .routes(http::routes(&database.ingest))
         .streamed(http::STREAMED_PREFIX)
         .readiness(&readiness);
     let serving = async {
         let stopped = async {
-            announce(address, &database);
+            announce(address, &database, args.no_worker);
             stop.cancelled().await;
         };
         server.run(listener, stopped).await.map_err(anyhow::Error::from)
     };
     let working = async {
-        if args.slots == 0 {
+        if args.no_worker {
             return Ok(());
         }
         // The server has set up the metrics by then.
@@ -68,11 +75,12 @@ pub(crate) async fn run(
     database.close().await
 }
 
-fn announce(address: SocketAddr, database: &Database) {
+fn announce(address: SocketAddr, database: &Database, no_worker: bool) {
     let data = database.private_dir().map_or_else(String::new, |dir| format!("  data     {dir}\n"));
+    let does = if no_worker { "Calls are answered, and no jobs run." } else { "Files are loaded." };
     let uploads = database.ingest.uploads().folder().display();
     let _ = print(&format!(
-        "Files are loaded.\n\n  api      http://{address}/api/openapi.json\n  metrics  http://{address}/metrics\n  uploads  {uploads}\n{data}\n\
+        "{does}\n\n  api      http://{address}/api/openapi.json\n  metrics  http://{address}/metrics\n  uploads  {uploads}\n{data}\n\
          Ctrl-C stops it."
     ));
 }

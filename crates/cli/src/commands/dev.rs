@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::FalseyValueParser;
 use pitwheel_devdb::Server as Postgres;
 use pitwheel_server::Options;
 use serde_json::json;
@@ -33,14 +34,20 @@ pub(crate) struct DevArgs {
     /// The address to listen on; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS", default_value = server::DEFAULT_ADDRESS, env = "PITWHEEL_LISTEN")]
     listen: SocketAddr,
+
+    /// Only answer calls: send no jobs to workers, and do no maintenance
+    #[arg(long, env = "PITWHEEL_NO_WORKER", value_parser = FalseyValueParser::new())]
+    no_worker: bool,
 }
 
 pub(crate) async fn run(args: DevArgs, settings: &Settings) -> anyhow::Result<()> {
     let mut signals = Signals::new()?;
+    let mut options = Options::default();
+    options.serve_workers = !args.no_worker;
     if let Some(database) = private_postgres::named_database(args.dir.is_some(), settings)? {
         let listener = server::listen(args.listen).await?;
         print_message(&format!("using the database that {} names, no Postgres is started", database.origin));
-        return serve(listener, database, None, settings, &mut signals).await;
+        return serve(listener, options, database, None, settings, &mut signals).await;
     }
     let dir = args.dir.unwrap_or_else(private_postgres::dev_dir);
     private_postgres::check_not_running(&dir)?;
@@ -51,13 +58,14 @@ pub(crate) async fn run(args: DevArgs, settings: &Settings) -> anyhow::Result<()
         () = signals.stop_requested() => return Ok(()),
     };
     let database = Database { url: postgres.url(), origin: Origin::Running };
-    serve(listener, &database, Some(&mut postgres), settings, &mut signals).await?;
+    serve(listener, options, &database, Some(&mut postgres), settings, &mut signals).await?;
     stop(postgres, &mut signals).await
 }
 
 /// Migrates the database and serves until a stop is requested, or Postgres ended and cannot be started again.
 async fn serve(
     listener: TcpListener,
+    options: Options,
     database: &Database,
     mut postgres: Option<&mut Postgres>,
     settings: &Settings,
@@ -68,7 +76,6 @@ async fn serve(
     if postgres.is_none() {
         print_message(&migrate::describe(&applied, pitwheel.migration_status().await?.found));
     }
-    let options = Options::default();
     let endpoints = Endpoints::new(listener.local_addr()?, &options);
     let dir = postgres.as_deref().map(|postgres| postgres.dir().to_owned());
     let ready = || announce(&endpoints, database, dir.as_deref(), settings);
@@ -102,7 +109,8 @@ fn announce(
     dir: Option<&Path>,
     settings: &Settings,
 ) -> anyhow::Result<()> {
-    let Endpoints { listen, address, url, tokens } = endpoints;
+    let Endpoints { listen, address, url, tokens, .. } = endpoints;
+    let no_worker = endpoints.no_worker();
     let openapi = endpoints.openapi();
     let dir = dir.map(|dir| dir.display().to_string());
     // The URL of another database is not printed: it may have a password.
@@ -125,7 +133,7 @@ fn announce(
          Next, in a second terminal:\n  \
            {command} jobs enqueue greet '{{\"name\":\"Ada\"}}'\n  \
            {command} jobs list\n\n\
-         Ctrl-C stops everything. The data are kept.\n"
+         {no_worker}Ctrl-C stops everything. The data are kept.\n"
     ))?)
 }
 

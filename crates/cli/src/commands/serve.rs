@@ -30,6 +30,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "MINUTES", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=10_080), env = "PITWHEEL_STALE_AFTER")]
     stale_after: u64,
 
+    /// Only answer calls: send no jobs to workers, and do no maintenance; other nodes or workers must
+    #[arg(long, env = "PITWHEEL_NO_WORKER", value_parser = FalseyValueParser::new())]
+    no_worker: bool,
+
     /// Require a token from callers on this machine too, for a server behind a proxy
     #[arg(long, env = "PITWHEEL_REQUIRE_TOKENS", value_parser = FalseyValueParser::new())]
     require_tokens: bool,
@@ -56,6 +60,7 @@ impl ServeArgs {
         let mut options = Options::default();
         options.lease = Duration::from_secs(self.lease);
         options.stale_after = Duration::from_secs(self.stale_after * 60);
+        options.serve_workers = !self.no_worker;
         options.require_tokens = self.require_tokens;
         options.traces = self.otlp.is_some();
         options.tls = self.tls_cert.zip(self.tls_key).map(|(certificate, key)| Tls {
@@ -84,6 +89,7 @@ pub(crate) async fn run(args: ServeArgs, settings: &Settings) -> anyhow::Result<
 
 fn announce(endpoints: &Endpoints, settings: &Settings) -> anyhow::Result<()> {
     let Endpoints { listen, url, tokens, .. } = endpoints;
+    let no_worker = endpoints.no_worker();
     let (openapi, metrics) = (endpoints.openapi(), endpoints.metrics());
     if settings.json() {
         return print_json(&json!({
@@ -99,6 +105,6 @@ fn announce(endpoints: &Endpoints, settings: &Settings) -> anyhow::Result<()> {
            workers  {url}\n  \
            API      {openapi}\n  \
            metrics  {metrics}\n\n\
-         {token}"
+         {token}{no_worker}"
     ))?)
 }

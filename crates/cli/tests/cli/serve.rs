@@ -143,3 +143,20 @@ fn a_worker_stopped_past_its_lease_writes_nothing() -> Result {
     assert_eq!(count(&db, "job_history"), 11);
     Ok(())
 }
+
+#[test]
+fn a_node_without_workers_answers_and_runs_nothing() -> Result {
+    let db = Db::migrated()?;
+    let node = Node::start(&db, "127.0.0.1:0", &["--no-worker", "--lease", LEASE])?;
+    let folder = pitwheel_testkit::ScratchFolder::create()?;
+    let _worker = start_worker_process(&node, &folder.path().join("log"))?;
+    enqueue(&db, 1, 1)?;
+    assert_eq!(node.get("/api/v1/jobs", None)?.json()?["jobs"][0]["unserved"], true);
+    assert_eq!(count(&db, "worker"), 0, "no worker can connect");
+    // Another node serves them both, and the same worker finds it at the address.
+    let address = node.address.to_string();
+    assert_eq!(node.end("TERM")?, Some(0));
+    let _other = serve(&db, &address)?;
+    block_until("the job is done", || count(&db, "job_history") == 1)?;
+    Ok(())
+}

@@ -30,6 +30,8 @@ const LEASE_CONNECTIONS: usize = 2;
 pub(crate) struct Node {
     pub(crate) pool: Pool,
     pub(crate) lease: Duration,
+    /// Whether workers can open streams.
+    pub(crate) serves_workers: bool,
     pub(crate) streams: SharedStreams,
     pub(crate) reports: Reports,
     pub(crate) claim_hints: ClaimHints,
@@ -62,6 +64,7 @@ impl Node {
         let node = Arc::new(Node {
             pool: pool.clone(),
             lease,
+            serves_workers: options.serve_workers,
             streams: streams.clone(),
             releaser: Releaser::new(reports.clone(), claims.clone(), end.clone()),
             reports,
@@ -83,6 +86,9 @@ impl Node {
             node.heartbeat_every(),
             heartbeat_queue,
         ));
+        if !options.serve_workers {
+            return Ok(node);
+        }
         let (cancel, command) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         node.spawn(listen_for_hints(pool.clone(), streams.clone(), cancel.clone(), command.clone()));
         node.spawn(forward_cancels(pool.clone(), streams.clone(), cancel));
@@ -112,12 +118,6 @@ impl Node {
         self.stop.is_cancelled()
     }
 
-    /// Registers a worker and opens its stream. `process` is the name that the worker's process has in all its streams, or empty.
-    /// Returns the worker's id and what is sent to it. A worker without queues gets only jobs that are claimed by their ids.
-    pub(crate) async fn open(
-        &self,
-        worker: Registration,
-        process: String,
     /// Runs a claim to its end, whatever becomes of the caller.
     pub(crate) fn spawn_claim<T: Send + 'static>(
         &self,
@@ -126,18 +126,24 @@ impl Node {
         self.claims.spawn(claim)
     }
 
+    /// Registers a worker and opens its stream. `process` is the name that the worker's process has in all its streams, or empty.
+    /// Returns the worker's id and what is sent to it. A worker without queues gets only jobs that are claimed by their ids.
+    pub(crate) async fn open(
+        &self,
+        worker: Registration,
+        process: String,
     ) -> Result<(i64, mpsc::Receiver<StreamMessage>), Error> {
         let id = self.pool.run(async |client| register(&client, &worker).await).await?;
         pitwheel::metrics::expect(&worker.queues, &worker.kinds);
         let (sender, messages) = stream_channel(worker.slots);
         let mut streams = self.streams.lock();
+        let has_queues = !worker.queues.is_empty();
         let (group, is_new) = streams.group(worker.queues, worker.kinds);
         let options = StreamOptions { slots: worker.slots, token: worker.token, process };
         streams.open(id, group.clone(), options, sender);
         drop(streams);
         if is_new && has_queues {
             self.claims.spawn(claimer::run(GroupSink {
-        let has_queues = !worker.queues.is_empty();
                 node_name: self.name.clone(),
                 pool: self.pool.clone(),
                 streams: self.streams.clone(),

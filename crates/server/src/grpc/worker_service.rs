@@ -218,6 +218,9 @@ impl WorkerService for Workers {
             transport: "grpc",
             token: caller.token(),
         };
+        if !node.serves_workers {
+            return Err(Status::unavailable("this node serves no workers (--no-worker): use another node"));
+        }
         if node.is_stopping() {
             return Err(NotWritten::Stopping.into());
         }
@@ -322,9 +325,6 @@ impl WorkerService for Workers {
     }
 }
 
-/// The results of a report.
-struct Read {
-    /// Those that are valid.
 /// What is known of a claim that was sent from here.
 struct Sent {
     /// With its holder.
@@ -336,6 +336,9 @@ struct Sent {
     in_lane: bool,
 }
 
+/// The results of a report.
+struct Read {
+    /// Those that are valid.
     reported: Vec<(Claim, Source, Reported)>,
     /// The position in the report of each of them.
     positions: Vec<usize>,
