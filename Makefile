@@ -18,9 +18,10 @@ help:
 
 demo:
 	@scripts/setup demo
-	cargo build --release -p pitwheel-cli -p pitwheel-feeds
+	cargo build --release -p pitwheel-cli -p pitwheel-feeds -p pitwheel-ingest
 	@$(TARGET)/release/pitwheel demo
 	@$(TARGET)/release/pitwheel-feeds demo
+	@$(TARGET)/release/pitwheel-ingest demo
 
 test:
 	@scripts/setup test

@@ -107,6 +107,13 @@ pub(crate) enum Command {
     ///   pitwheel-ingest sources set https://example.com/factors.csv --module travel --target factors
     #[command(subcommand, verbatim_doc_comment)]
     Sources(SourcesCommand),
+
+    /// Load small files, good and bad ones, and show what is current. It takes some seconds.
+    ///
+    /// Example:
+    ///   pitwheel-ingest demo
+    #[command(verbatim_doc_comment)]
+    Demo,
 }
 
 #[cfg(test)]

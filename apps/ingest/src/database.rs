@@ -1,6 +1,6 @@
 //! The database of a command, and the folder of its uploads.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use pitwheel_app::PrivateDatabase;
@@ -17,7 +17,15 @@ impl Database {
     pub(crate) async fn open(url: Option<&str>, upload_dir: Option<PathBuf>) -> anyhow::Result<Database> {
         let folder = PrivateDatabase::folder("PITWHEEL_INGEST_DIR", "ingest");
         let uploads = Uploads::new(upload_dir.unwrap_or_else(|| folder.with_extension("uploads")));
-        let private = PrivateDatabase::open(url, &folder).await?;
+        Database::on(PrivateDatabase::open(url, &folder).await?, uploads).await
+    }
+
+    /// A database that is gone when the command ends. The uploads are in this folder.
+    pub(crate) async fn temporary(uploads: &Path) -> anyhow::Result<Database> {
+        Database::on(PrivateDatabase::temporary().await?, Uploads::new(uploads)).await
+    }
+
+    async fn on(private: PrivateDatabase, uploads: Uploads) -> anyhow::Result<Database> {
         let ingest = Ingest::connect(private.url(), uploads).await;
         let ingest = ingest.context("check the database, or leave out DATABASE_URL")?;
         ingest.migrate().await?;

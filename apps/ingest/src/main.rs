@@ -10,7 +10,7 @@ use clap::Parser;
 use pitwheel_app::output;
 
 use crate::cli::{Cli, Command};
-use crate::commands::{jobs, rejected, serve, sources, sync, upload, versions};
+use crate::commands::{demo, jobs, rejected, serve, sources, sync, upload, versions};
 use crate::database::Database;
 
 fn main() -> ExitCode {
@@ -30,9 +30,11 @@ fn main() -> ExitCode {
 
 async fn run(cli: Cli) -> anyhow::Result<()> {
     let Cli { database_url, upload_dir, output, command } = cli;
-    if let Command::Serve(args) = command {
-        return serve::run(args, database_url.as_deref(), upload_dir).await;
-    }
+    let command = match command {
+        Command::Serve(args) => return serve::run(args, database_url.as_deref(), upload_dir).await,
+        Command::Demo => return demo::run().await,
+        other => other,
+    };
     let database = Database::open(database_url.as_deref(), upload_dir).await?;
     let ran = run_on(&database, command, output).await;
     let closed = database.close().await;
@@ -42,8 +44,8 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
 async fn run_on(database: &Database, command: Command, output: output::OutputFormat) -> anyhow::Result<()> {
     let ingest = &database.ingest;
     match command {
-        // It opens its database itself.
-        Command::Serve(_) => Ok(()),
+        // They open their databases themselves.
+        Command::Serve(_) | Command::Demo => Ok(()),
         Command::Upload(args) => upload::run(ingest, args, output).await,
         Command::Sync(args) => sync::run(ingest, args, output).await,
         Command::Jobs(args) => jobs::run(ingest, args, output).await,

@@ -172,7 +172,8 @@ pub(crate) enum Command {
 
     /// Run 10,000 jobs with two workers, kill one of them half-way, and count the results.
     ///
-    /// It starts a Postgres of its own, or uses the database in the settings. It takes some seconds.
+    /// Then it runs jobs in lanes, and a pipeline. It starts a Postgres of its own, or uses the
+    /// database in the settings. It takes some seconds.
     ///
     /// Example:
     ///   pitwheel demo

@@ -1,5 +1,6 @@
 //! The commands, a file for each noun.
 
+pub(crate) mod demo;
 pub(crate) mod jobs;
 mod lane_args;
 pub(crate) mod rejected;

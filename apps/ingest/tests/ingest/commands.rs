@@ -1,8 +1,11 @@
 //! The command line.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
 
 use anyhow::Result;
+use pitwheel_testkit::{ChildProcess, Http};
 
 use crate::support::{TestIngest, entries};
 
@@ -13,6 +16,55 @@ fn command(test: &TestIngest, args: &[&str]) -> Result<(i32, String)> {
     let output = command.output()?;
     let text = String::from_utf8([output.stdout, output.stderr].concat())?;
     Ok((output.status.code().unwrap_or(-1), text))
+}
+
+#[test]
+fn the_demo_shows_loads_bad_files_and_a_promote() -> Result<()> {
+    let output = Command::new(env!("CARGO_BIN_EXE_pitwheel-ingest")).arg("demo").output()?;
+    let text = String::from_utf8([output.stdout, output.stderr].concat())?;
+    assert!(output.status.success(), "{text}");
+    for words in [
+        "travel/flights/entries/csv/2025 has version",
+        "line 2, column `quantity`",
+        "did you mean `category`?",
+        "is promoted: it is current again",
+    ] {
+        assert!(text.contains(words), "no {words:?}: {text}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_a_worker_answers_and_runs_nothing() -> Result<()> {
+    let test = TestIngest::new().await?;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pitwheel-ingest"));
+    command.args(["serve", "--listen", "127.0.0.1:0", "--no-worker"]);
+    command.env("DATABASE_URL", test.db.url()).env("PITWHEEL_INGEST_UPLOADS", test.folder.path());
+    let mut server = ChildProcess::spawn(&command, Stdio::piped(), Stdio::null())?;
+    let address = address(&mut server)?;
+    let path = "/api/v1/ingest/uploads?module=travel&entry_type=flights&year=2025";
+    let uploaded = Http::new(address).send("POST", path, entries(&["1"])).await?;
+    assert_eq!(uploaded.status, 202, "{}", uploaded.text);
+    assert_eq!(test.db.count("select count(*) from pitwheel.worker").await?, 0);
+    assert_eq!(
+        test.db
+            .count("select count(*) from pitwheel.job where kind = 'csv_ingest' and holder is null")
+            .await?,
+        1
+    );
+    server.signal("TERM")?;
+    assert_eq!(server.wait()?.code(), Some(0));
+    Ok(())
+}
+
+/// Where a server that has just started can be reached.
+fn address(server: &mut ChildProcess) -> Result<SocketAddr> {
+    for line in BufReader::new(server.take_stdout()?).lines() {
+        if let Some((_, rest)) = line?.split_once("http://") {
+            return Ok(rest.split('/').next().unwrap_or_default().parse()?);
+        }
+    }
+    anyhow::bail!("the server ended")
 }
 
 #[tokio::test(flavor = "multi_thread")]

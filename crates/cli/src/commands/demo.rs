@@ -1,5 +1,7 @@
-//! `pitwheel demo`: runs 10,000 jobs with two worker processes, kills one of them half-way, and counts the results.
+//! `pitwheel demo`: runs 10,000 jobs with two worker processes, kills one of them half-way, and counts the results. Then it runs jobs in
+//! lanes, and a pipeline.
 
+mod order;
 mod progress;
 pub(crate) mod worker;
 
@@ -24,6 +26,7 @@ use crate::private_postgres;
 use crate::settings::{Database, Origin, Settings};
 use crate::signals::Signals;
 use crate::suggest::{command_for, program, quoted};
+use order::OrderReport;
 use progress::Progress;
 use worker::{FinalCounts, Nap};
 
@@ -57,6 +60,8 @@ struct Report {
     settled_twice: u64,
     /// Settles of the surviving worker that were refused because another claim held the job.
     late_settles_refused: u64,
+    #[serde(flatten)]
+    order: OrderReport,
 }
 
 pub(crate) async fn run(args: DemoArgs, settings: &Settings) -> anyhow::Result<()> {
@@ -90,7 +95,7 @@ async fn demo(args: DemoArgs, settings: &Settings) -> anyhow::Result<()> {
         print_json(&report)?;
     } else {
         let next = next_commands(&report.queue, &database, server.as_ref(), settings);
-        print(&format!("{}\n{next}", page(&report)))?;
+        print(&format!("{}\n{}\n{next}", page(&report), report.order.page()))?;
     }
     if let Some(server) = server {
         tokio::task::spawn_blocking(|| server.stop()).await??;
@@ -98,6 +103,12 @@ async fn demo(args: DemoArgs, settings: &Settings) -> anyhow::Result<()> {
     if report.done != JOBS || report.lost > 0 || report.settled_twice > 0 {
         return Err(CommandError::failure(
             "THE DEMO FAILED: jobs were lost, or settled twice; see the counts above",
+        )
+        .into());
+    }
+    if !report.order.is_right() {
+        return Err(CommandError::failure(
+            "THE DEMO FAILED: jobs of a lane, or steps, ran before their turn; see above",
         )
         .into());
     }
@@ -119,6 +130,7 @@ async fn run_jobs(database: &Database) -> anyhow::Result<Report> {
     let seconds = began.elapsed().as_secs_f64();
     let final_counts = stop_worker(survivor).await?;
     let counts = count_results(&pool, &ids).await?;
+    let order = order::run(&pitwheel, &format!("{queue}-order")).await?;
     Ok(Report {
         queue,
         jobs: JOBS,
@@ -130,6 +142,7 @@ async fn run_jobs(database: &Database) -> anyhow::Result<Report> {
         lost: JOBS.saturating_sub(counts.ended),
         settled_twice: counts.ends.saturating_sub(counts.ended),
         late_settles_refused: final_counts.lost,
+        order,
     })
 }
 

@@ -16,6 +16,13 @@ fn the_demo_loses_nothing_and_works_the_second_time() -> Result {
     for words in ["10,000 jobs in ", "jobs/s", "10,000 of 10,000 are in the history as done"] {
         assert!(first.out.contains(words), "no {words:?}: {first:#?}");
     }
+    for words in [
+        "tenant-7      1 2 3 4 5   at most 1 at a time",
+        "tenant-9      1 2 3 4 5   at most 1",
+        "done          load, ",
+    ] {
+        assert!(first.out.contains(words), "no {words:?}: {first:#?}");
+    }
     assert!(first.out.contains(&format!("dev --dir {dir}")), "{first:#?}");
     assert!(first.err.contains("killed with SIGKILL"), "{first:#?}");
 
@@ -24,6 +31,8 @@ fn the_demo_loses_nothing_and_works_the_second_time() -> Result {
     let report = second.json()?;
     assert_eq!((&report["done"], &report["lost"]), (&json!(10_000), &json!(0)));
     assert_eq!(report["settled_twice"], json!(0));
+    assert_eq!(report["lanes"]["tenant-7"], json!({ "ran": [1, 2, 3, 4, 5], "at_a_time": 1 }));
+    assert_eq!((&report["pipeline"], &report["steps"][3]), (&json!("done"), &json!("report")));
     assert!(report["taken_over"].as_u64().is_some_and(|jobs| jobs > 0), "{report}");
     block_until("no process is left", || !process_exists(&dir))?;
     Ok(())
