@@ -8,5 +8,6 @@ mod crash;
 mod interleave;
 mod lanes;
 mod loads;
+mod memory;
 mod support;
 mod upkeep;
