@@ -1,7 +1,8 @@
 //! One load at a time for each lane, in the order of the requests.
 
 use anyhow::Result;
-use pitwheel_ingest::{CsvOptions, Lane, WorkerOptions};
+use pitwheel::engine::claim_by_id;
+use pitwheel_ingest::{CsvOptions, Lane, Method, WorkerOptions};
 use pitwheel_testkit::wait_until;
 
 use crate::support::{TestIngest, entries, lane};
@@ -43,5 +44,32 @@ async fn two_files_for_one_lane_are_loaded_one_after_the_other() -> Result<()> {
         );
         assert_eq!(test.db.count(&order).await?, 1, "the second began when the first had ended");
     }
+    Ok(())
+}
+
+/// A load, and a recalculation, whose job another worker has claimed.
+#[tokio::test]
+async fn nothing_begins_whose_job_another_worker_has() -> Result<()> {
+    let test = TestIngest::new().await?;
+    let computed = Lane { method: Method::Computed, ..lane() };
+    let load = test.upload(&lane(), entries(&["1"]), &CsvOptions::default()).await?;
+    let recalculation = test.ingest.sync(&computed, &CsvOptions::default(), "test").await?;
+    // Both were enqueued in a transaction of the application.
+    test.db.promote().await?;
+    let (client, other) = (test.db.client().await?, test.db.register().await?);
+    for (job, kind) in [(load, "csv_ingest"), (recalculation, "emission_recalc")] {
+        let claimed = claim_by_id(&client, other, job, &[kind.to_owned()], None).await?;
+        assert!(claimed.is_ok(), "{kind}: {claimed:?}");
+    }
+    let free = test.upload(&Lane { year: None, ..lane() }, entries(&["2"]), &CsvOptions::default()).await?;
+    test.run(free).await?;
+    for job in [load, recalculation] {
+        let begun = format!("select count(*) from ingest.version where job_id = {job}");
+        assert_eq!(test.db.count(&begun).await?, 0);
+        let held =
+            format!("select count(*) from pitwheel.job where id = {job} and holder = {other} and fence = 1");
+        assert_eq!(test.db.count(&held).await?, 1, "the other worker has it");
+    }
+    assert!(test.current(&lane()).await?.is_none());
     Ok(())
 }
