@@ -5,21 +5,30 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
+
+/// The time between two small batches that are paced.
+const PACE: Duration = Duration::from_millis(20);
 
 /// How a small batch waits for more items, so that a burst costs few writes.
 #[derive(Debug, Clone, Copy)]
 pub enum Linger {
     /// A millisecond or two, where a write costs a transaction.
     Millisecond,
+    /// Until 20 ms after the batch before, at least a millisecond or two: where nothing waits for the write.
+    Paced,
     /// Until every task that is ready now has run, where a slot waits for the write.
     Turn,
 }
 
 impl Linger {
-    async fn wait(self) {
+    /// `last` is when the batch before was given out.
+    async fn wait(self, last: Option<Instant>) {
+        let soon = Instant::now() + Duration::from_millis(1);
         match self {
-            Linger::Millisecond => tokio::time::sleep(Duration::from_millis(1)).await,
+            Linger::Millisecond => sleep_until(soon).await,
+            Linger::Paced => sleep_until(last.map_or(soon, |last| soon.max(last + PACE))).await,
             Linger::Turn => tokio::task::yield_now().await,
         }
     }
@@ -32,10 +41,18 @@ pub struct Batcher<T> {
     /// Items became available, enough of them for a batch that does not linger, or the queue was closed.
     arrived: Notify,
     closed: CancellationToken,
-    weight: fn(&T) -> usize,
+    weigh: fn(&T) -> Weight,
     enough: usize,
     max: usize,
     linger: Linger,
+}
+
+/// What an item means for its batch.
+pub struct Weight {
+    /// How much of a batch it takes up.
+    pub weight: usize,
+    /// Its batch does not wait for more items.
+    pub hurries: bool,
 }
 
 struct Waiting<T> {
@@ -43,16 +60,18 @@ struct Waiting<T> {
     weight: usize,
     /// The next batch does not wait for more items.
     hurried: bool,
+    /// When the last batch was given out.
+    last: Option<Instant>,
 }
 
 impl<T> Batcher<T> {
     /// A batch weighs at most `max`, unless its only item weighs more. One below `enough` waits for more items.
-    pub fn new(weight: fn(&T) -> usize, enough: usize, max: usize, linger: Linger) -> Batcher<T> {
+    pub fn new(weigh: fn(&T) -> Weight, enough: usize, max: usize, linger: Linger) -> Batcher<T> {
         Batcher {
-            waiting: Mutex::new(Waiting { items: VecDeque::new(), weight: 0, hurried: false }),
+            waiting: Mutex::new(Waiting { items: VecDeque::new(), weight: 0, hurried: false, last: None }),
             arrived: Notify::new(),
             closed: CancellationToken::new(),
-            weight,
+            weigh,
             enough,
             max,
             linger,
@@ -68,25 +87,19 @@ impl<T> Batcher<T> {
         if self.closed.is_cancelled() {
             return Err(items.into_iter().collect());
         }
-        let before = waiting.weight;
+        let (was_empty, lingered) = (waiting.items.is_empty(), self.lingers(&waiting));
         for item in items {
-            waiting.weight += (self.weight)(&item);
+            let Weight { weight, hurries } = (self.weigh)(&item);
+            waiting.weight += weight;
+            waiting.hurried |= hurries;
             waiting.items.push_back(item);
         }
-        let after = waiting.weight;
+        let arrived = was_empty && !waiting.items.is_empty() || lingered && !self.lingers(&waiting);
         drop(waiting);
-        if (before == 0 && after > 0) || (before < self.enough && after >= self.enough) {
+        if arrived {
             self.arrived.notify_one();
         }
         Ok(())
-    }
-
-    /// What was added goes out without waiting for more items.
-    pub fn hurry(&self) {
-        let mut waiting = self.waiting();
-        waiting.hurried = !waiting.items.is_empty();
-        drop(waiting);
-        self.arrived.notify_one();
     }
 
     /// Takes no more items. What waits is still given out.
@@ -105,9 +118,13 @@ impl<T> Batcher<T> {
                     () = self.closed.cancelled() => break,
                 }
             }
-            if self.lingers() && !self.closed.is_cancelled() {
+            let (lingers, last) = {
+                let waiting = self.waiting();
+                (self.lingers(&waiting) && !self.closed.is_cancelled(), waiting.last)
+            };
+            if lingers {
                 tokio::select! {
-                    () = self.linger.wait() => {}
+                    () = self.linger.wait(last) => {}
                     () = self.arrived.notified() => {}
                 }
             }
@@ -118,23 +135,26 @@ impl<T> Batcher<T> {
         }
     }
 
-    fn lingers(&self) -> bool {
-        let waiting = self.waiting();
+    fn lingers(&self, waiting: &Waiting<T>) -> bool {
         waiting.weight < self.enough && !waiting.hurried
     }
 
     fn take(&self) -> Vec<T> {
         let mut waiting = self.waiting();
-        waiting.hurried = false;
         let (mut batch, mut weight) = (Vec::new(), 0);
         while let Some(item) = waiting.items.front() {
-            weight += (self.weight)(item);
+            weight += (self.weigh)(item).weight;
             if weight > self.max && !batch.is_empty() {
                 break;
             }
             batch.extend(waiting.items.pop_front());
         }
-        waiting.weight -= batch.iter().map(self.weight).sum::<usize>();
+        waiting.weight -= batch.iter().map(|item| (self.weigh)(item).weight).sum::<usize>();
+        // What is left over has waited enough.
+        waiting.hurried = !waiting.items.is_empty();
+        if !batch.is_empty() {
+            waiting.last = Some(Instant::now());
+        }
         batch
     }
 
@@ -149,9 +169,16 @@ mod tests {
 
     use super::*;
 
+    const HURRIES: u8 = 9;
+
+    fn batcher(linger: Linger) -> Batcher<u8> {
+        Batcher::new(|item| Weight { weight: 1, hurries: *item == HURRIES }, 3, 5, linger)
+    }
+
     #[tokio::test]
     async fn what_came_together_is_one_batch_up_to_its_weight() {
-        let batcher = Batcher::new(|item: &usize| *item, 3, 5, Linger::Millisecond);
+        let batcher =
+            Batcher::new(|item: &usize| Weight { weight: *item, hurries: false }, 3, 5, Linger::Millisecond);
         batcher.push([2, 2, 2]).expect("it is open");
         assert_eq!(batcher.next().await, Some(vec![2, 2]));
         assert_eq!(batcher.next().await, Some(vec![2]));
@@ -161,17 +188,32 @@ mod tests {
 
     #[tokio::test]
     async fn a_hurried_batch_does_not_wait_for_more() {
-        let batcher = Batcher::new(|_: &u8| 1, 3, 5, Linger::Millisecond);
-        batcher.push([1]).expect("it is open");
-        batcher.hurry();
-        assert_eq!(batcher.next().now_or_never(), Some(Some(vec![1])));
+        let batcher = batcher(Linger::Millisecond);
+        batcher.push([HURRIES]).expect("it is open");
+        assert_eq!(batcher.next().now_or_never(), Some(Some(vec![HURRIES])));
         batcher.push([2]).expect("it is open");
-        assert_eq!(batcher.next().await, Some(vec![2]), "the next one waits for its notification again");
+        assert_eq!(batcher.next().now_or_never(), None, "the next one waits again");
+        batcher.push([HURRIES]).expect("it is open");
+        assert_eq!(batcher.next().now_or_never(), Some(Some(vec![2, HURRIES])));
+    }
+
+    #[tokio::test]
+    async fn small_batches_keep_their_pace_and_the_first_one_goes_at_once() {
+        let batcher = batcher(Linger::Paced);
+        let mut given = Vec::new();
+        for item in 0..3 {
+            batcher.push([item]).expect("it is open");
+            batcher.next().await;
+            given.push(Instant::now());
+        }
+        assert!(given[1] - given[0] >= PACE && given[2] - given[1] >= PACE, "{given:?}");
+        batcher.push([1, 2, 3]).expect("it is open");
+        assert_eq!(batcher.next().now_or_never(), Some(Some(vec![1, 2, 3])), "a large one does not wait");
     }
 
     #[tokio::test]
     async fn a_closed_queue_gives_out_what_waits_and_takes_no_more() {
-        let batcher = Batcher::new(|_: &u8| 1, 3, 5, Linger::Millisecond);
+        let batcher = batcher(Linger::Millisecond);
         batcher.push([1]).expect("it is open");
         batcher.close();
         assert_eq!(batcher.push([2]), Err(vec![2]));

@@ -31,7 +31,7 @@ pub(crate) mod settle_runs;
 pub(crate) mod sweep;
 pub(crate) mod token;
 
-pub use self::batcher::{Batcher, Linger};
+pub use self::batcher::{Batcher, Linger, Weight};
 pub use self::claim::{
     ClaimedJobs, claim, claim_alone, claim_by_id, claim_for_workers, look_back, release_unknown,
 };

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use tokio_postgres::types::Type;
 
+use crate::engine::batcher::Weight;
 use crate::engine::claim_columns::{ClaimColumns, claim_of_row};
 use crate::engine::lanes::promote_lanes;
 use crate::engine::settle_columns::{Finish, PutBack, SettleResult, mark};
@@ -130,6 +131,14 @@ impl Started {
         }
         self.due
     }
+}
+
+/// An ending in a batch. It does not wait for others if something waits for it: the job itself, its followers, its next run, its lane
+/// or its pipeline.
+pub(crate) fn weigh(settlement: &Settlement) -> Weight {
+    let Settlement { ending, plan, in_lane, .. } = settlement;
+    let is_plain = ending.ctid().is_some() && ending.then().is_empty() && plan.is_none() && !in_lane;
+    Weight { weight: 1, hurries: !is_plain }
 }
 
 /// Tells lost claims apart that have ended in the history by a write of their own worker. If that cannot be read, they stay lost:

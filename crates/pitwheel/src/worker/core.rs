@@ -15,6 +15,7 @@ use crate::engine::cursor::Bounds;
 use crate::engine::hint::HintListener;
 use crate::engine::lease::Registration;
 use crate::engine::run_times::RunTimes;
+use crate::engine::settle::weigh;
 use crate::engine::settle_columns::SettleResult;
 use crate::error::Error;
 use crate::job::claim::{Claim, Claimed};
@@ -77,7 +78,7 @@ impl Core {
             lease_pool: pools.1,
             registration,
             handlers,
-            endings: Batcher::new(|_| 1, SETTLE_ENOUGH, SETTLE_MAX, Linger::Millisecond),
+            endings: Batcher::new(weigh, SETTLE_ENOUGH, SETTLE_MAX, Linger::Paced),
             later: Mutex::default(),
             stop,
             due: Arc::default(),

@@ -24,7 +24,7 @@ macro_rules! statement {
     };
 }
 
-const STATEMENTS: [Statement; 15] = [
+const STATEMENTS: [Statement; 16] = [
     statement!(
         "engine/finish.sql",
         "bigint[], bigint[], text[], text[], text[], bigint[], bigint[], bigint[], text[], text[], text[], bigint[], bigint[],
@@ -39,6 +39,7 @@ const STATEMENTS: [Statement; 15] = [
         "1, '{default}', '{10}', '{1}', '{9,8,7,6,5,4,3,2,1,0,-1,-2,-3,-4,-5,-6,-7,-8,-9}',
             array_fill(now() - interval '10 minutes', array[19]), array_fill(0::bigint, array[19]), '{test}'"
     ),
+    statement!("engine/step_contexts.sql", "bigint[], text[]", "waiting(), array_fill('s2'::text, array[10])"),
     statement!("engine/lock_claim.sql", "bigint, bigint, bigint", "(ids())[1], 1, 1"),
     statement!("engine/lock_claims.sql", "bigint[], bigint[], bigint[]", "ids(), fences(), of(1::bigint)"),
     statement!("engine/lost_steps.sql", "bigint, bigint", "500, 20"),

@@ -27,7 +27,7 @@ macro_rules! statement {
 }
 
 /// Each returns rows, but for the lists of what is to be repaired.
-const STATEMENTS: [Statement; 17] = [
+const STATEMENTS: [Statement; 18] = [
     statement!(
         "engine/done_runs.sql",
         "bigint[], bigint[], bigint[], tid[], bigint[], bigint[], bool[], bigint[], bigint[], bigint[], bigint[], bigint[], int[],
@@ -52,6 +52,7 @@ const STATEMENTS: [Statement; 17] = [
             of(1900000000000000), of('r'::text), of(0::bigint)"
     ),
     statement!("engine/lock_claim.sql", "bigint, bigint, bigint", "(ids())[1], 1, 1"),
+    statement!("engine/recurrences.sql", "bigint[]", "running()"),
     statement!("engine/unplanned.sql", "bigint", "500"),
     statement!(
         "engine/plan_runs.sql",

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pitwheel::engine::limits::SETTLE_MAX;
 use pitwheel::engine::{
-    Batcher, Ending, Linger, Pool, SettleResult, Settlement, settle_with_due, written_followers,
+    Batcher, Ending, Linger, Pool, SettleResult, Settlement, Weight, settle_with_due, written_followers,
 };
 use pitwheel::{Claim, Error, History, Pitwheel};
 use tokio::sync::{Semaphore, oneshot};
@@ -27,6 +27,8 @@ const BYTES_PER_ENDING: usize = 16 * 1024;
 struct Report {
     /// How much of a batch it takes up.
     weight: usize,
+    /// It has waited for the database already, so it does not wait for others.
+    waited: bool,
     endings: Vec<Settlement>,
     /// Where each of them comes from.
     sources: Vec<Source>,
@@ -57,7 +59,7 @@ pub(crate) struct Reports {
 
 impl Reports {
     pub(crate) fn new() -> Reports {
-        let queue = Batcher::new(|report: &Report| report.weight, ENOUGH, SETTLE_MAX, Linger::Millisecond);
+        let queue = Batcher::new(weigh, ENOUGH, SETTLE_MAX, Linger::Millisecond);
         Reports { queue: Arc::new(queue), room: Arc::new(Semaphore::new(REPORTS_MAX)) }
     }
 
@@ -78,10 +80,9 @@ impl Reports {
         let _room = self.room.acquire().await.map_err(|_| NotWritten::Stopping)?;
         let (reply, replied) = oneshot::channel();
         let weight = endings.iter().map(weight).sum();
-        self.queue.push([Report { weight, endings, sources, reply }]).map_err(|_| NotWritten::Stopping)?;
-        if waited {
-            self.queue.hurry();
-        }
+        self.queue
+            .push([Report { weight, waited, endings, sources, reply }])
+            .map_err(|_| NotWritten::Stopping)?;
         replied.await.unwrap_or(Err(NotWritten::Stopping))
     }
 
@@ -100,6 +101,10 @@ impl Reports {
         };
         tokio::join!(write_all(), write_all());
     }
+}
+
+fn weigh(report: &Report) -> Weight {
+    Weight { weight: report.weight, hurries: report.waited }
 }
 
 fn weight(settlement: &Settlement) -> usize {

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::engine::batcher::{Batcher, Linger};
+use crate::engine::batcher::{Batcher, Linger, Weight};
 use crate::error::Error;
 use crate::job::claim::Claim;
 use crate::job::limits::SETTLE_MAX;
@@ -85,7 +85,7 @@ impl Remote {
             stop: CancellationToken::new(),
             state: Mutex::default(),
             results: Batcher::new(
-                |result| 1 + result_bytes(result) / BYTES_PER_RESULT,
+                |result| Weight { weight: 1 + result_bytes(result) / BYTES_PER_RESULT, hurries: false },
                 REPORT_ENOUGH,
                 SETTLE_MAX,
                 Linger::Turn,
