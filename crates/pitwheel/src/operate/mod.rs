@@ -8,6 +8,7 @@ pub(crate) mod change;
 pub(crate) mod jobs;
 pub(crate) mod kinds;
 pub(crate) mod lanes;
+pub(crate) mod outbox;
 mod page;
 pub(crate) mod pipeline;
 pub(crate) mod pipeline_definition;
