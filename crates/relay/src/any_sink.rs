@@ -34,7 +34,7 @@ pub enum AnySink {
     /// Standard output.
     Stdout(Stdout),
     /// A webhook.
-    Webhook(Webhook),
+    Webhook(Box<Webhook>),
 }
 
 impl AnySink {
@@ -53,7 +53,7 @@ impl AnySink {
         match Url::parse(&url) {
             Ok(parsed) if matches!(parsed.scheme(), "http" | "https") && parsed.has_host() => {
                 let settings = WebhookSettings { url: parsed, secret: webhook_secret, format };
-                Ok(AnySink::Webhook(Webhook::new(settings)?))
+                Ok(AnySink::Webhook(Box::new(Webhook::new(settings)?)))
             }
             _ => Err(SinkError::Unknown(url)),
         }

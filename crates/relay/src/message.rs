@@ -116,9 +116,13 @@ mod tests {
     fn cloud_events_have_their_required_attributes() {
         let format = Format::CloudEvents { source: "/shop".to_owned() };
         let headers = format.headers(&event(), HTTP);
-        for (name, expected) in
-            [("specversion", "1.0"), ("id", "7"), ("source", "/shop"), ("type", "placed"), ("subject", "order-1")]
-        {
+        for (name, expected) in [
+            ("specversion", "1.0"),
+            ("id", "7"),
+            ("source", "/shop"),
+            ("type", "placed"),
+            ("subject", "order-1"),
+        ] {
             assert_eq!(value(&headers, &format!("ce-{name}")), [expected], "{name}");
         }
     }

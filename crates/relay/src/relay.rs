@@ -185,7 +185,9 @@ impl<S: Strategy, K: Sink> Relay<S, K> {
             }
             // Another relay holds it now, and will find out for itself.
             Ok(false) => {}
-            Err(error) => tracing::warn!(id, topic, %error, "the entity of a refused event could not be parked"),
+            Err(error) => {
+                tracing::warn!(id, topic, %error, "the entity of a refused event could not be parked")
+            }
         }
     }
 
@@ -195,7 +197,11 @@ impl<S: Strategy, K: Sink> Relay<S, K> {
             Some(reason) => {
                 metrics::send_failed("again");
                 if !self.is_failing {
-                    tracing::warn!(reason, events = unsent, "events cannot be sent: they are kept and tried again");
+                    tracing::warn!(
+                        reason,
+                        events = unsent,
+                        "events cannot be sent: they are kept and tried again"
+                    );
                 }
             }
             None if self.is_failing => tracing::info!("events are sent again"),

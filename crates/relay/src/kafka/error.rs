@@ -6,9 +6,9 @@ use rdkafka::types::RDKafkaErrorCode;
 /// connection or of the whole cluster: an outage must park nothing.
 pub(super) fn is_refusal(code: RDKafkaErrorCode) -> bool {
     use RDKafkaErrorCode::{
-        InvalidArgument, InvalidMessage, InvalidMessageSize, InvalidPartitions, InvalidRecord, InvalidTimestamp,
-        InvalidTopic, MessageBatchTooLarge, MessageSizeTooLarge, PolicyViolation, TopicAuthorizationFailed,
-        UnknownPartition, UnknownTopic, UnknownTopicOrPartition,
+        InvalidArgument, InvalidMessage, InvalidMessageSize, InvalidPartitions, InvalidRecord,
+        InvalidTimestamp, InvalidTopic, MessageBatchTooLarge, MessageSizeTooLarge, PolicyViolation,
+        TopicAuthorizationFailed, UnknownPartition, UnknownTopic, UnknownTopicOrPartition,
     };
     matches!(
         code,

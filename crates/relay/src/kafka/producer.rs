@@ -57,9 +57,10 @@ impl KafkaProducer {
         headers: &[message::Header],
         index: usize,
     ) -> Result<(), RDKafkaErrorCode> {
-        let owned = headers.iter().fold(OwnedHeaders::new_with_capacity(headers.len()), |all, (name, value)| {
-            all.insert(Header { key: name, value: Some(value) })
-        });
+        let owned =
+            headers.iter().fold(OwnedHeaders::new_with_capacity(headers.len()), |all, (name, value)| {
+                all.insert(Header { key: name, value: Some(value) })
+            });
         let mut record: BaseRecord<'_, str, [u8], usize> =
             BaseRecord::with_opaque_to(&event.topic, index).key(event.entity_key.as_str()).headers(owned);
         record.payload = event.payload.as_deref();

@@ -63,7 +63,8 @@ impl KafkaSettings {
         let own = self.properties.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         for (name, value) in DEFAULTS.into_iter().chain(own) {
             if FIXED.iter().any(|(fixed, _)| *fixed == name) || ALIASES.contains(&name) {
-                let reason = format!("`{name}` is fixed, because the order of events depends on it: remove it");
+                let reason =
+                    format!("`{name}` is fixed, because the order of events depends on it: remove it");
                 return Err(SinkError::Settings(reason));
             }
             config.set(name, value);
@@ -94,7 +95,9 @@ mod tests {
 
     #[test]
     fn what_keeps_the_order_cannot_be_changed() {
-        for name in ["acks", "enable.idempotence", "max.in.flight.requests.per.connection", "delivery.timeout.ms"] {
+        for name in
+            ["acks", "enable.idempotence", "max.in.flight.requests.per.connection", "delivery.timeout.ms"]
+        {
             let error = with(name, "1").config().expect_err("refused");
             assert!(error.to_string().contains(name), "{error}");
         }

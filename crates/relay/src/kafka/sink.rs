@@ -118,7 +118,9 @@ impl Kafka {
             match producer.queue(event, &headers, at) {
                 Ok(()) => return Ok(()),
                 Err(RDKafkaErrorCode::QueueFull) if producer.reports(reports, limit).await => {}
-                Err(code) if is_refusal(code) => return Err(Attempt::Final(Outcome::Refused(describe(code)))),
+                Err(code) if is_refusal(code) => {
+                    return Err(Attempt::Final(Outcome::Refused(describe(code))));
+                }
                 Err(code) => return Err(Attempt::again(&describe(code))),
             }
         }

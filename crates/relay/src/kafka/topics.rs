@@ -41,7 +41,8 @@ impl Topics {
         {
             return topic.clone();
         }
-        let topic = if is_name(name) { ask_again(producer, name).await } else { Topic::Refused(bad_name(name)) };
+        let topic =
+            if is_name(name) { ask_again(producer, name).await } else { Topic::Refused(bad_name(name)) };
         if !matches!(topic, Topic::Unknown(_)) {
             self.known.insert(name.to_owned(), (topic.clone(), Instant::now()));
         }

@@ -36,7 +36,8 @@ pub(super) fn request(
     let body = Bytes::from(event.payload.clone().unwrap_or_default());
     let mut headers = HeaderMap::new();
     headers.insert(HOST, value(&url[Position::BeforeHost..Position::AfterPort])?);
-    headers.insert(USER_AGENT, HeaderValue::from_static(concat!("pitwheel-relay/", env!("CARGO_PKG_VERSION"))));
+    headers
+        .insert(USER_AGENT, HeaderValue::from_static(concat!("pitwheel-relay/", env!("CARGO_PKG_VERSION"))));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type(&body)));
     if event.payload.is_none() {
         headers.insert(TOMBSTONE, HeaderValue::from_static("true"));

@@ -159,7 +159,9 @@ mod tests {
 
     #[test]
     fn only_answers_about_the_event_refuse_it() {
-        for (status, refused) in [(400, true), (422, true), (401, false), (404, false), (429, false), (503, false)] {
+        for (status, refused) in
+            [(400, true), (422, true), (401, false), (404, false), (429, false), (503, false)]
+        {
             let status = StatusCode::from_u16(status).expect("a status");
             assert_eq!(matches!(outcome(status), Outcome::Refused(_)), refused, "{status}");
         }

@@ -7,7 +7,7 @@ mod source_design;
 #[allow(dead_code, reason = "this binary uses a part of it")]
 mod support;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use pitwheel::Pitwheel;

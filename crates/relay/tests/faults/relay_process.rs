@@ -28,8 +28,7 @@ async fn the_relay_process() -> Result<()> {
     let (url, broker) = settings.split_once(' ').context("no broker")?;
     let mut terminate = signal(SignalKind::terminate())?;
     let pool = Pitwheel::connect(url).await?.pool_for_loops(2, LEASE)?;
-    let mut options = RelayOptions::default();
-    options.lease = LEASE;
+    let options = RelayOptions { lease: LEASE, ..RelayOptions::default() };
     let kafka = Kafka::new(KafkaSettings { brokers: broker.to_owned(), ..KafkaSettings::default() })?;
     Relay::new(Shards::new(pool, options)?, kafka).run(async { terminate.recv().await.unwrap_or(()) }).await;
     Ok(())

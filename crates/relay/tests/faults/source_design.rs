@@ -75,7 +75,8 @@ async fn work(url: String, broker: String, worker: i32, stop: CancellationToken)
     while !stop.is_cancelled() {
         let mut rows = client.query(CLAIM, &[&worker]).await?;
         rows.sort_by_key(|row| row.get::<_, i64>(0));
-        let event = |row: &tokio_postgres::Row| Event::unheld(row.get(0), row.get(1), "source", "step", row.get(2));
+        let event =
+            |row: &tokio_postgres::Row| Event::unheld(row.get(0), row.get(1), "source", "step", row.get(2));
         let events: Vec<Event> = rows.iter().map(event).collect();
         let limit = Limit::new(Instant::now() + Duration::from_secs(10), CancellationToken::new());
         let outcomes = kafka.send(&events, &limit).await;

@@ -53,7 +53,8 @@ async fn events_arrive_with_their_key_headers_and_payload() -> Result<()> {
     assert_eq!(outcomes, [Outcome::Sent, Outcome::Sent, Outcome::Sent]);
     let messages = received(&consumer, 3).await?;
     let of = |id: &str| messages.iter().find(|message| header(message, "id") == id);
-    let (first, tombstone, emoji) = (of("1").expect("first"), of("2").expect("second"), of("3").expect("third"));
+    let (first, tombstone, emoji) =
+        (of("1").expect("first"), of("2").expect("second"), of("3").expect("third"));
     assert_eq!(key(first), "order-7591528555");
     assert_eq!(first.payload(), Some(&b"\0\xff not text"[..]));
     assert_eq!(header(first, "type"), "happened");

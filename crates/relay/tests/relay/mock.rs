@@ -17,7 +17,8 @@ type Cluster = MockCluster<'static, DefaultProducerContext>;
 fn start() -> Result<(Cluster, Kafka)> {
     let cluster = MockCluster::new(1)?;
     cluster.create_topic(TOPIC, 2, 1)?;
-    let kafka = Kafka::new(KafkaSettings { brokers: cluster.bootstrap_servers(), ..KafkaSettings::default() })?;
+    let kafka =
+        Kafka::new(KafkaSettings { brokers: cluster.bootstrap_servers(), ..KafkaSettings::default() })?;
     Ok((cluster, kafka))
 }
 

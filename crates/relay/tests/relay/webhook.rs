@@ -85,7 +85,8 @@ async fn events_of_an_entity_are_posted_in_order_and_signed() -> Result<()> {
 #[tokio::test]
 async fn an_event_that_is_refused_stops_its_entity_only() -> Result<()> {
     let (url, requests) = start().await?;
-    let events = [event(1, "a", "422 no"), event(2, "a", "{}"), event(3, "b", "503 later"), event(4, "c", "{}")];
+    let events =
+        [event(1, "a", "422 no"), event(2, "a", "{}"), event(3, "b", "503 later"), event(4, "c", "{}")];
 
     let outcomes = webhook(&url)?.send(&events, &limit()).await;
 
@@ -93,7 +94,11 @@ async fn an_event_that_is_refused_stops_its_entity_only() -> Result<()> {
     assert!(matches!(outcomes[1], Outcome::Again(_)), "{outcomes:?}");
     assert!(matches!(outcomes[2], Outcome::Again(_)), "{outcomes:?}");
     assert_eq!(outcomes[3], Outcome::Sent);
-    assert_eq!(requests.lock().unwrap_or_else(PoisonError::into_inner).len(), 3, "nothing behind a refused one");
+    assert_eq!(
+        requests.lock().unwrap_or_else(PoisonError::into_inner).len(),
+        3,
+        "nothing behind a refused one"
+    );
     Ok(())
 }
 

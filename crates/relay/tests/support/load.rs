@@ -51,7 +51,8 @@ impl Load {
     pub(crate) async fn finish(mut self, url: &str) -> Result<BTreeMap<String, i64>> {
         self.stop.cancel();
         while self.writers.join_next().await.is_some() {}
-        let rows = connect(url).await?.query("select entity, max(number) from ledger group by 1", &[]).await?;
+        let rows =
+            connect(url).await?.query("select entity, max(number) from ledger group by 1", &[]).await?;
         Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
     }
 }

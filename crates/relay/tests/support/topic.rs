@@ -17,5 +17,7 @@ pub(crate) async fn create(address: &str, name: &str, settings: &[(&str, &str)])
         topic = topic.set(name, value);
     }
     let results = admin.create_topics([&topic], &AdminOptions::new()).await?;
-    results.into_iter().try_for_each(|result| result.map(drop).map_err(|(name, code)| anyhow!("{name}: {code}")))
+    results
+        .into_iter()
+        .try_for_each(|result| result.map(drop).map_err(|(name, code)| anyhow!("{name}: {code}")))
 }
