@@ -12,6 +12,7 @@ use crate::commands::migrate::MigrateCommand;
 use crate::commands::pipelines::PipelinesCommand;
 use crate::commands::queues::QueuesCommand;
 use crate::commands::recurring::RecurringCommand;
+use crate::commands::relay::RelayArgs;
 use crate::commands::serve::ServeArgs;
 use crate::commands::tokens::TokensCommand;
 use crate::commands::workers::WorkersCommand;
@@ -169,6 +170,16 @@ pub(crate) enum Command {
     ///   pitwheel serve --listen 0.0.0.0:7475 --tls-cert server.pem --tls-key server.key
     #[command(verbatim_doc_comment)]
     Serve(ServeArgs),
+
+    /// Send the events of the outbox to Kafka, a webhook or standard output.
+    ///
+    /// Events of one entity arrive in order. Any number of relays can run on one database; they
+    /// share the work. `pitwheel serve` and `pitwheel dev` also run a relay, if they have a sink.
+    ///
+    /// Example:
+    ///   pitwheel relay --sink kafka://127.0.0.1:9092
+    #[command(verbatim_doc_comment)]
+    Relay(RelayArgs),
 
     /// Run 10,000 jobs with two workers, kill one of them half-way, and count the results.
     ///

@@ -7,15 +7,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use pitwheel::engine::outbox::RelayOptions;
 use pitwheel_devdb::Server as Postgres;
 use pitwheel_server::Options;
 use serde_json::json;
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 
 use super::migrate;
 use crate::database;
 use crate::output::{print, print_json, print_message};
 use crate::private_postgres;
+use crate::relay::{self, SinkArgs};
 use crate::server::{self, Endpoints};
 use crate::settings::{Database, Origin, Settings};
 use crate::signals::Signals;
@@ -33,6 +36,9 @@ pub(crate) struct DevArgs {
     /// The address to listen on; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS", default_value = server::DEFAULT_ADDRESS, env = "PITWHEEL_LISTEN")]
     listen: SocketAddr,
+
+    #[command(flatten)]
+    sink: SinkArgs,
 }
 
 pub(crate) async fn run(args: DevArgs, settings: &Settings) -> anyhow::Result<()> {
@@ -40,7 +46,7 @@ pub(crate) async fn run(args: DevArgs, settings: &Settings) -> anyhow::Result<()
     if let Some(database) = private_postgres::named_database(args.dir.is_some(), settings)? {
         let listener = server::listen(args.listen).await?;
         print_message(&format!("using the database that {} names, no Postgres is started", database.origin));
-        return serve(listener, database, None, settings, &mut signals).await;
+        return serve(listener, database, None, &args.sink, settings, &mut signals).await;
     }
     let dir = args.dir.unwrap_or_else(private_postgres::dev_dir);
     private_postgres::check_not_running(&dir)?;
@@ -51,7 +57,7 @@ pub(crate) async fn run(args: DevArgs, settings: &Settings) -> anyhow::Result<()
         () = signals.stop_requested() => return Ok(()),
     };
     let database = Database { url: postgres.url(), origin: Origin::Running };
-    serve(listener, &database, Some(&mut postgres), settings, &mut signals).await?;
+    serve(listener, &database, Some(&mut postgres), &args.sink, settings, &mut signals).await?;
     stop(postgres, &mut signals).await
 }
 
@@ -60,6 +66,7 @@ async fn serve(
     listener: TcpListener,
     database: &Database,
     mut postgres: Option<&mut Postgres>,
+    sink: &SinkArgs,
     settings: &Settings,
     signals: &mut Signals,
 ) -> anyhow::Result<()> {
@@ -68,18 +75,22 @@ async fn serve(
     if postgres.is_none() {
         print_message(&migrate::describe(&applied, pitwheel.migration_status().await?.found));
     }
+    let relay = sink.relay(&pitwheel, RelayOptions::default())?;
     let options = Options::default();
     let endpoints = Endpoints::new(listener.local_addr()?, &options);
     let dir = postgres.as_deref().map(|postgres| postgres.dir().to_owned());
     let ready = || announce(&endpoints, database, dir.as_deref(), settings);
     let mut failure = None;
+    let (stopping, stopped) = oneshot::channel::<()>();
     let stop = async {
         tokio::select! {
             () = signals.stop_requested() => print_message("stopping the server …"),
             Err(error) = keep_running(postgres.as_deref_mut()) => failure = Some(error),
         }
+        drop(stopping);
     };
-    server::run(pitwheel, listener, options, ready, stop).await?;
+    let serve = server::run(pitwheel, listener, options, ready, stop);
+    relay::run_beside(relay, async { drop(stopped.await) }, serve).await??;
     failure.map_or(Ok(()), |error| Err(error.into()))
 }
 
