@@ -184,6 +184,7 @@ pub(crate) enum Command {
     /// Run 10,000 jobs with two workers, kill one of them half-way, and count the results.
     ///
     /// It starts a Postgres of its own, or uses the database in the settings. It takes some seconds.
+    /// In a Postgres of its own it also writes orders with their events, and sends the events.
     ///
     /// Example:
     ///   pitwheel demo

@@ -1,5 +1,7 @@
-//! `pitwheel demo`: runs 10,000 jobs with two worker processes, kills one of them half-way, and counts the results.
+//! `pitwheel demo`: runs 10,000 jobs with two worker processes, kills one of them half-way, and counts the results. Then it sends
+//! the events of some orders.
 
+mod orders;
 mod progress;
 pub(crate) mod worker;
 
@@ -24,6 +26,7 @@ use crate::private_postgres;
 use crate::settings::{Database, Origin, Settings};
 use crate::signals::Signals;
 use crate::suggest::{command_for, program, quoted};
+use orders::OrdersReport;
 use progress::Progress;
 use worker::{FinalCounts, Nap};
 
@@ -57,6 +60,8 @@ struct Report {
     settled_twice: u64,
     /// Settles of the surviving worker that were refused because another claim held the job.
     late_settles_refused: u64,
+    /// `None`: not in a database that you name, where other events may wait.
+    outbox: Option<OrdersReport>,
 }
 
 pub(crate) async fn run(args: DemoArgs, settings: &Settings) -> anyhow::Result<()> {
@@ -85,15 +90,23 @@ async fn demo(args: DemoArgs, settings: &Settings) -> anyhow::Result<()> {
             (database, Some(server))
         }
     };
-    let report = run_jobs(&database).await?;
+    let mut report = run_jobs(&database).await?;
+    if server.is_some() {
+        report.outbox = Some(orders::run(&database.url, settings.json()).await?);
+    }
     if settings.json() {
         print_json(&report)?;
     } else {
         let next = next_commands(&report.queue, &database, server.as_ref(), settings);
-        print(&format!("{}\n{next}", page(&report)))?;
+        let orders =
+            report.outbox.as_ref().map_or_else(String::new, |orders| format!("\n{}\n", orders.page()));
+        print(&format!("{orders}{}\n{next}", page(&report)))?;
     }
     if let Some(server) = server {
         tokio::task::spawn_blocking(|| server.stop()).await??;
+    }
+    if report.outbox.as_ref().is_some_and(|orders| !orders.is_good()) {
+        return Err(CommandError::failure("THE DEMO FAILED: see the counts of events above").into());
     }
     if report.done != JOBS || report.lost > 0 || report.settled_twice > 0 {
         return Err(CommandError::failure(
@@ -130,6 +143,7 @@ async fn run_jobs(database: &Database) -> anyhow::Result<Report> {
         lost: JOBS.saturating_sub(counts.ended),
         settled_twice: counts.ends.saturating_sub(counts.ended),
         late_settles_refused: final_counts.lost,
+        outbox: None,
     })
 }
 

@@ -16,7 +16,8 @@ use crate::wait::block_until;
 const PROPERTIES: &str = include_str!("server.properties");
 const REMOVE_WITH_OWNER: &str = include_str!("remove_with_owner.sh");
 /// Any value of this form: the cluster has one node, and nobody else joins it.
-const META: &str = "version=1\ncluster.id=pitwheelpitwheelpitwhA\nnode.id=1\ndirectory.id=pitwheelpitwheelpitwhA\n";
+const META: &str =
+    "version=1\ncluster.id=pitwheelpitwheelpitwhA\nnode.id=1\ndirectory.id=pitwheelpitwheelpitwhA\n";
 
 /// Started by the first test that needs it. It ends with this process.
 static SHARED: OnceLock<Result<KafkaBroker, String>> = OnceLock::new();
