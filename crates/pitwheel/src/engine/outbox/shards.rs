@@ -1,6 +1,6 @@
 //! The strategy by default: entities are hashed into shards, and relays lease shards.
 //!
-//! A relay holds its fair share of the shards. It reads their events in the order of ids, from a bound that it remembers: no locks, no
+//! A relay holds its fair share of the shards. It reads their events in the order of ids, from a floor that it remembers: no locks, no
 //! claim that is written. Every write names the lease of the shard, which is random for each acquisition. What is committed below the bound
 //! later is found beside the reads (`late.rs`).
 
@@ -259,7 +259,9 @@ impl Shards {
                 shard: *shard,
                 lease: held.lease.clone(),
                 restart: held.restart,
-                bound: held.bound(),
+                // Not from the bound: below it, an event may have been committed late. The next event of its entity, in a later
+                // transaction, is above the bound, and would be sent before it until the look back finds it.
+                bound: held.floor,
                 most,
             })
             .collect();
