@@ -111,6 +111,9 @@ fn describe_outbox() {
     for counter in [OUTBOX_ADDED, OUTBOX_DELIVERED, OUTBOX_LOST, OUTBOX_LATE, OUTBOX_PARKED] {
         counter!(counter).absolute(0);
     }
+    for histogram in [OUTBOX_READ, OUTBOX_ACKNOWLEDGE] {
+        drop(histogram!(histogram));
+    }
     for how in ["acquired", "released", "lost"] {
         counter!(OUTBOX_REBALANCED, "how" => how).absolute(0);
     }

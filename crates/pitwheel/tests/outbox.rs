@@ -183,29 +183,6 @@ async fn an_event_that_is_committed_late_is_found() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_prepared_transaction_is_waited_for() -> Result<()> {
-    let db = TestDb::new().await?;
-    let settings = db.client().await?;
-    if settings.query_one("show max_prepared_transactions", &[]).await?.get::<_, &str>(0) == "0" {
-        // The server of the tests allows none; `late.rs` tests the arithmetic.
-        return Ok(());
-    }
-    let mut relay = relay(&db, "one")?;
-    take(&mut relay).await?;
-    let slow = db.client().await?;
-    slow.batch_execute("begin; select pitwheel.add_event('a', 'orders', 'first', 'x')").await?;
-    let added = add(&db, &["b"]).await?;
-    let events = take(&mut relay).await?;
-    assert_eq!(ids(&events), added);
-    assert_eq!(relay.acknowledge(&events).await?.lost, 0);
-    slow.batch_execute("prepare transaction 'late'").await?;
-    assert!(take(&mut relay).await?.is_empty());
-    slow.batch_execute("commit prepared 'late'").await?;
-    assert_eq!(take(&mut relay).await?.len(), 1);
-    Ok(())
-}
-
-#[tokio::test]
 async fn the_next_holder_begins_at_the_saved_floor() -> Result<()> {
     let db = TestDb::new().await?;
     let mut first = relay(&db, "first")?;

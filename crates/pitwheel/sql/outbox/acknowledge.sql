@@ -14,7 +14,7 @@ gone as (
       and ((event.shard, event.id) in (
           select sent.shard, sent.id from unnest($4::smallint[], $5::bigint[]) as sent(shard, id)
       )) is true
-      and event.shard in (select held.shard from held)
+      and (event.shard in (select held.shard from held)) is true
     returning event.id
 )
 select array(select held.shard from held) as held, (select count(*) from gone) as deleted,

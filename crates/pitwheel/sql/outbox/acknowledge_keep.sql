@@ -10,7 +10,7 @@ gone as (
       and ((event.shard, event.id) in (
           select sent.shard, sent.id from unnest($4::smallint[], $5::bigint[]) as sent(shard, id)
       )) is true
-      and event.shard in (select held.shard from held)
+      and (event.shard in (select held.shard from held)) is true
     returning event.id, event.created_at, event.entity_key, event.topic, event.type, event.payload, event.headers
 ),
 kept as (
