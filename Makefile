@@ -25,6 +25,7 @@ demo:
 
 test:
 	@scripts/setup test
+	@scripts/kafka $(TARGET)
 	cargo test --workspace --all-features
 	cargo build -p pitwheel-cli
 	@scripts/test-python $(TARGET)
@@ -43,5 +44,6 @@ check:
 
 bench:
 	@scripts/setup bench
+	@scripts/kafka $(TARGET)
 	@scripts/venv $(TARGET)
 	cargo run --release -p pitwheel-bench -- $(CASE)

@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::process::{Child, ChildStdout, Command};
 
 use crate::engine::{Running, handling};
-use crate::{fetcher, loader};
+use crate::{cases, fetcher, loader};
 
 /// Slots of one remote worker.
 const SLOTS: usize = 500;
@@ -53,6 +53,11 @@ impl ChildProcess {
         self.child.stdout.as_mut().context("the output is not piped")
     }
 
+    /// Kills the process, which can finish nothing.
+    pub(crate) async fn kill(mut self) -> Result<()> {
+        Ok(self.child.kill().await?)
+    }
+
     pub(crate) async fn stop(mut self) -> Result<()> {
         drop(self.child.stdin.take());
         let status = self.child.wait().await?;
@@ -81,6 +86,7 @@ pub(crate) async fn run(role: &str, url: &str) -> Result<()> {
             let worker = Worker::remote(url).queue("default", SLOTS);
             handling(worker, &Arc::new(AtomicU64::new(0))).run(ended).await?;
         }
+        "relay-process" => cases::run_relay(url, ended).await?,
         "feeds-process" => {
             fetcher::run(url).await?;
             ended.await;

@@ -23,7 +23,7 @@ use pitwheel_devdb::{Options, Server};
 use crate::report::Row;
 
 /// All cases. Without an argument all but the last one run: that one compares drivers.
-const CASES: [&str; 26] = [
+const CASES: [&str; 27] = [
     "drain",
     "few_slots",
     "end_to_end",
@@ -36,6 +36,7 @@ const CASES: [&str; 26] = [
     "recurring",
     "lanes",
     "pipelines",
+    "outbox",
     "latency",
     "idle",
     "memory",
@@ -105,6 +106,7 @@ async fn measure(case: &str, url: &str) -> Result<Vec<Row>> {
         "recurring" => cases::recurring(url).await,
         "lanes" => cases::lanes(url).await,
         "pipelines" => cases::pipelines(url).await,
+        "outbox" => cases::outbox(url).await,
         "latency" => cases::latency(url).await,
         "idle" => cases::idle(url).await,
         "memory" => cases::memory(url).await,

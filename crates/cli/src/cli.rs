@@ -12,6 +12,7 @@ use crate::commands::migrate::MigrateCommand;
 use crate::commands::pipelines::PipelinesCommand;
 use crate::commands::queues::QueuesCommand;
 use crate::commands::recurring::RecurringCommand;
+use crate::commands::relay::RelayArgs;
 use crate::commands::serve::ServeArgs;
 use crate::commands::tokens::TokensCommand;
 use crate::commands::workers::WorkersCommand;
@@ -170,10 +171,21 @@ pub(crate) enum Command {
     #[command(verbatim_doc_comment)]
     Serve(ServeArgs),
 
+    /// Send the events of the outbox to Kafka, a webhook or standard output.
+    ///
+    /// Events of one entity arrive in order. Any number of relays can run on one database; they
+    /// share the work. `pitwheel serve` and `pitwheel dev` also run a relay, if they have a sink.
+    ///
+    /// Example:
+    ///   pitwheel relay --sink kafka://127.0.0.1:9092
+    #[command(verbatim_doc_comment)]
+    Relay(RelayArgs),
+
     /// Run 10,000 jobs with two workers, kill one of them half-way, and count the results.
     ///
     /// Then it runs jobs in lanes, and a pipeline. It starts a Postgres of its own, or uses the
-    /// database in the settings. It takes some seconds.
+    /// database in the settings. It takes some seconds. In a Postgres of its own it also writes
+    /// orders with their events, and sends the events.
     ///
     /// Example:
     ///   pitwheel demo

@@ -10,6 +10,7 @@ pub(crate) mod migrate;
 pub(crate) mod pipelines;
 pub(crate) mod queues;
 pub(crate) mod recurring;
+pub(crate) mod relay;
 pub(crate) mod serve;
 pub(crate) mod tokens;
 pub(crate) mod workers;

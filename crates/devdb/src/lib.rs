@@ -30,5 +30,6 @@ mod supervisor;
 pub use error::Error;
 pub use folder::running;
 pub use options::{Options, default_dir};
+pub use port::free_port;
 pub use programs::Programs;
 pub use server::Server;

@@ -174,7 +174,7 @@ impl Server {
             tries += 1;
             postmaster::clear(&self.folder.data(), &self.programs, &self.account)?;
             self.folder.clear_socket();
-            let port = wanted.unwrap_or_else(port::pick);
+            let port = wanted.unwrap_or_else(port::free_port);
             match self.try_port(port)? {
                 Started::Ready => {
                     self.port = port;

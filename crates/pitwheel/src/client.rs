@@ -18,6 +18,7 @@ use crate::operate::change::{self, Cancelled, Change, Changed};
 use crate::operate::jobs::{self, Filter, JobDetail, JobPage, JobSummary};
 use crate::operate::kinds::{self, KindSummary};
 use crate::operate::lanes::{self as lane_views, CurrentJob};
+use crate::operate::outbox::Outbox;
 use crate::operate::pipelines::Pipelines;
 use crate::operate::queues::{self, QueueSummary};
 use crate::operate::recover;
@@ -180,6 +181,11 @@ impl Pitwheel {
     /// Pipelines.
     pub fn pipelines(&self) -> Pipelines {
         Pipelines::new(self.pool.clone(), self.hints.clone(), self.actor.clone())
+    }
+
+    /// The outbox.
+    pub fn outbox(&self) -> Outbox {
+        Outbox::new(self.pool.clone(), self.actor.clone())
     }
 
     /// Cancels a job. A waiting job is cancelled at once; the handler of a running job is asked to stop.

@@ -26,6 +26,15 @@ const FINISHED: &str = "pitwheel_jobs_finished_total";
 const LANES_REPAIRED: &str = "pitwheel_lanes_repaired_total";
 const LOST: &str = "pitwheel_jobs_lost_total";
 const MAINTENANCE: &str = "pitwheel_maintenance_duration_seconds";
+const OUTBOX_ACKNOWLEDGE: &str = "pitwheel_outbox_acknowledge_duration_seconds";
+const OUTBOX_ADDED: &str = "pitwheel_outbox_events_added_total";
+const OUTBOX_DELIVERED: &str = "pitwheel_outbox_events_delivered_total";
+const OUTBOX_LATE: &str = "pitwheel_outbox_events_late_total";
+const OUTBOX_LOST: &str = "pitwheel_outbox_events_lost_total";
+const OUTBOX_PARKED: &str = "pitwheel_outbox_entities_parked_total";
+const OUTBOX_READ: &str = "pitwheel_outbox_read_duration_seconds";
+const OUTBOX_REBALANCED: &str = "pitwheel_outbox_shards_moved_total";
+const OUTBOX_SEND_ERRORS: &str = "pitwheel_outbox_send_errors_total";
 const PIPELINES_LOST: &str = "pitwheel_pipeline_lost_steps_total";
 const RECURRING_LOST: &str = "pitwheel_recurring_lost_runs_total";
 const RECURRING_PLANNED: &str = "pitwheel_recurring_planned_total";
@@ -59,6 +68,7 @@ pub fn enable() {
     describe_counter!(LANES_REPAIRED, "Lanes that had no head, and got one from the maintenance.");
     describe_counter!(RECURRING_LOST, "Recurring jobs whose next run was gone.");
     describe_counter!(PIPELINES_LOST, "Steps of pipelines whose job was gone.");
+    describe_outbox();
     describe_histogram!(WAIT, Unit::Seconds, "Time from due to claimed.");
     describe_histogram!(DURATION, Unit::Seconds, "Time from claimed to settled.");
     describe_histogram!(CLAIM_DURATION, Unit::Seconds, "Duration of a claim.");
@@ -79,6 +89,37 @@ pub fn enable() {
         counter!(RESCUED, "reason" => reason).absolute(0);
     }
     ON.store(true, Ordering::Release);
+}
+
+/// The metrics of the outbox.
+fn describe_outbox() {
+    describe_counter!(OUTBOX_ADDED, "Events added to the outbox by this process.");
+    describe_counter!(OUTBOX_DELIVERED, "Events that this process has delivered.");
+    describe_counter!(
+        OUTBOX_LOST,
+        "Events whose acknowledgement was refused: another relay delivers them again."
+    );
+    describe_counter!(OUTBOX_LATE, "Events with an id below one of their entity that was already delivered.");
+    describe_counter!(OUTBOX_PARKED, "Entities that were parked.");
+    describe_counter!(OUTBOX_REBALANCED, "Shards that this relay acquired, released or lost.");
+    describe_counter!(
+        OUTBOX_SEND_ERRORS,
+        "Sends that failed: `again` is tried again, `refused` parks the entity."
+    );
+    describe_histogram!(OUTBOX_READ, Unit::Seconds, "Duration of a read of the outbox.");
+    describe_histogram!(OUTBOX_ACKNOWLEDGE, Unit::Seconds, "Duration of an acknowledgement.");
+    for counter in [OUTBOX_ADDED, OUTBOX_DELIVERED, OUTBOX_LOST, OUTBOX_LATE, OUTBOX_PARKED] {
+        counter!(counter).absolute(0);
+    }
+    for histogram in [OUTBOX_READ, OUTBOX_ACKNOWLEDGE] {
+        drop(histogram!(histogram));
+    }
+    for how in ["acquired", "released", "lost"] {
+        counter!(OUTBOX_REBALANCED, "how" => how).absolute(0);
+    }
+    for kind in ["again", "refused"] {
+        counter!(OUTBOX_SEND_ERRORS, "kind" => kind).absolute(0);
+    }
 }
 
 fn on() -> bool {
@@ -270,5 +311,56 @@ pub(crate) fn failed(error: &Error) {
 pub(crate) fn maintained(task: &'static str, took: Duration) {
     if on() {
         histogram!(MAINTENANCE, "task" => task).record(took);
+    }
+}
+
+/// Counts events that were added to the outbox.
+pub(crate) fn events_added(events: usize) {
+    if on() {
+        counter!(OUTBOX_ADDED).increment(events as u64);
+    }
+}
+
+/// Records the duration of a read of the outbox.
+pub(crate) fn outbox_read(took: Duration) {
+    if on() {
+        histogram!(OUTBOX_READ).record(took);
+    }
+}
+
+/// Counts events that came after a later one of their entity.
+pub(crate) fn outbox_late(events: usize) {
+    if on() && events > 0 {
+        counter!(OUTBOX_LATE).increment(events as u64);
+    }
+}
+
+/// Records an acknowledgement.
+pub(crate) fn outbox_acknowledged(delivered: usize, lost: usize, took: Duration) {
+    if on() {
+        histogram!(OUTBOX_ACKNOWLEDGE).record(took);
+        counter!(OUTBOX_DELIVERED).increment(delivered as u64);
+        counter!(OUTBOX_LOST).increment(lost as u64);
+    }
+}
+
+/// Counts a parked entity.
+pub(crate) fn outbox_parked() {
+    if on() {
+        counter!(OUTBOX_PARKED).increment(1);
+    }
+}
+
+/// Counts shards that came or went: `acquired`, `released` or `lost`.
+pub(crate) fn shards_moved(how: &'static str, shards: usize) {
+    if on() && shards > 0 {
+        counter!(OUTBOX_REBALANCED, "how" => how).increment(shards as u64);
+    }
+}
+
+/// Counts a send that failed: `again` or `refused`.
+pub fn send_failed(kind: &'static str) {
+    if on() {
+        counter!(OUTBOX_SEND_ERRORS, "kind" => kind).increment(1);
     }
 }

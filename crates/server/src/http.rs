@@ -8,6 +8,7 @@ pub(crate) mod jobs;
 mod kinds;
 mod lanes;
 mod openapi;
+mod outbox;
 mod own_routes;
 mod pipelines;
 mod probes;

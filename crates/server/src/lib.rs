@@ -15,6 +15,7 @@ mod limits;
 mod listen;
 mod observe;
 mod options;
+pub mod outbox_views;
 pub mod pipeline_views;
 mod problem;
 mod readiness;

@@ -1,5 +1,5 @@
 //! What the tests of all crates share: a database each, factories, workers and processes in the background, an HTTP
-//! client, and the interleaving explorer. A dev-dependency, never a dependency.
+//! client, a Kafka broker, and the interleaving explorer. Only for tests and benchmarks.
 //!
 //! ```no_run
 //! # use pitwheel::Settled;
@@ -24,6 +24,8 @@ mod explore;
 #[cfg(feature = "http")]
 mod http;
 mod job_factory;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod kinds;
 mod postgres;
 mod psql;
@@ -38,6 +40,8 @@ pub use explore::{Connection, Explored, Explorer, Run, Session};
 #[cfg(feature = "http")]
 pub use http::{Events, Http, HttpResponse};
 pub use job_factory::JobFactory;
+#[cfg(feature = "kafka")]
+pub use kafka::KafkaBroker;
 pub use kinds::{Greet, Nap, Work, work};
 pub use postgres::{connect, is_listening};
 pub use psql::psql;

@@ -1,7 +1,8 @@
 //! `pitwheel demo`: runs 10,000 jobs with two worker processes, kills one of them half-way, and counts the results. Then it runs jobs in
-//! lanes, and a pipeline.
+//! lanes, and a pipeline, and sends the events of some orders.
 
-mod order;
+mod lanes;
+mod orders;
 mod progress;
 pub(crate) mod worker;
 
@@ -26,7 +27,8 @@ use crate::private_postgres;
 use crate::settings::{Database, Origin, Settings};
 use crate::signals::Signals;
 use crate::suggest::{command_for, program, quoted};
-use order::OrderReport;
+use lanes::LanesReport;
+use orders::OrdersReport;
 use progress::Progress;
 use worker::{FinalCounts, Nap};
 
@@ -61,7 +63,9 @@ struct Report {
     /// Settles of the surviving worker that were refused because another claim held the job.
     late_settles_refused: u64,
     #[serde(flatten)]
-    order: OrderReport,
+    lanes: LanesReport,
+    /// `None`: not in a database that you name, where other events may wait.
+    outbox: Option<OrdersReport>,
 }
 
 pub(crate) async fn run(args: DemoArgs, settings: &Settings) -> anyhow::Result<()> {
@@ -90,15 +94,23 @@ async fn demo(args: DemoArgs, settings: &Settings) -> anyhow::Result<()> {
             (database, Some(server))
         }
     };
-    let report = run_jobs(&database).await?;
+    let mut report = run_jobs(&database).await?;
+    if server.is_some() {
+        report.outbox = Some(orders::run(&database.url, settings.json()).await?);
+    }
     if settings.json() {
         print_json(&report)?;
     } else {
         let next = next_commands(&report.queue, &database, server.as_ref(), settings);
-        print(&format!("{}\n{}\n{next}", page(&report), report.order.page()))?;
+        let orders =
+            report.outbox.as_ref().map_or_else(String::new, |orders| format!("\n{}\n", orders.page()));
+        print(&format!("{orders}{}\n{}\n{next}", page(&report), report.lanes.page()))?;
     }
     if let Some(server) = server {
         tokio::task::spawn_blocking(|| server.stop()).await??;
+    }
+    if report.outbox.as_ref().is_some_and(|orders| !orders.is_good()) {
+        return Err(CommandError::failure("THE DEMO FAILED: see the counts of events above").into());
     }
     if report.done != JOBS || report.lost > 0 || report.settled_twice > 0 {
         return Err(CommandError::failure(
@@ -106,7 +118,7 @@ async fn demo(args: DemoArgs, settings: &Settings) -> anyhow::Result<()> {
         )
         .into());
     }
-    if !report.order.is_right() {
+    if !report.lanes.is_right() {
         return Err(CommandError::failure(
             "THE DEMO FAILED: jobs of a lane, or steps, ran before their turn; see above",
         )
@@ -130,7 +142,7 @@ async fn run_jobs(database: &Database) -> anyhow::Result<Report> {
     let seconds = began.elapsed().as_secs_f64();
     let final_counts = stop_worker(survivor).await?;
     let counts = count_results(&pool, &ids).await?;
-    let order = order::run(&pitwheel, &format!("{queue}-order")).await?;
+    let lanes = lanes::run(&pitwheel, &format!("{queue}-order")).await?;
     Ok(Report {
         queue,
         jobs: JOBS,
@@ -142,7 +154,8 @@ async fn run_jobs(database: &Database) -> anyhow::Result<Report> {
         lost: JOBS.saturating_sub(counts.ended),
         settled_twice: counts.ends.saturating_sub(counts.ended),
         late_settles_refused: final_counts.lost,
-        order,
+        lanes,
+        outbox: None,
     })
 }
 

@@ -8,15 +8,18 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::FalseyValueParser;
+use pitwheel::engine::outbox::RelayOptions;
 use pitwheel_devdb::Server as Postgres;
 use pitwheel_server::Options;
 use serde_json::json;
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 
 use super::migrate;
 use crate::database;
 use crate::output::{print, print_json, print_message};
 use crate::private_postgres;
+use crate::relay::{self, SinkArgs};
 use crate::server::{self, Endpoints};
 use crate::settings::{Database, Origin, Settings};
 use crate::signals::Signals;
@@ -38,6 +41,9 @@ pub(crate) struct DevArgs {
     /// Only answer calls: send no jobs to workers, and do no maintenance
     #[arg(long, env = "PITWHEEL_NO_WORKER", value_parser = FalseyValueParser::new())]
     no_worker: bool,
+
+    #[command(flatten)]
+    sink: SinkArgs,
 }
 
 pub(crate) async fn run(args: DevArgs, settings: &Settings) -> anyhow::Result<()> {
@@ -47,7 +53,7 @@ pub(crate) async fn run(args: DevArgs, settings: &Settings) -> anyhow::Result<()
     if let Some(database) = private_postgres::named_database(args.dir.is_some(), settings)? {
         let listener = server::listen(args.listen).await?;
         print_message(&format!("using the database that {} names, no Postgres is started", database.origin));
-        return serve(listener, options, database, None, settings, &mut signals).await;
+        return serve(listener, options, database, None, &args.sink, settings, &mut signals).await;
     }
     let dir = args.dir.unwrap_or_else(private_postgres::dev_dir);
     private_postgres::check_not_running(&dir)?;
@@ -58,7 +64,7 @@ pub(crate) async fn run(args: DevArgs, settings: &Settings) -> anyhow::Result<()
         () = signals.stop_requested() => return Ok(()),
     };
     let database = Database { url: postgres.url(), origin: Origin::Running };
-    serve(listener, options, &database, Some(&mut postgres), settings, &mut signals).await?;
+    serve(listener, options, &database, Some(&mut postgres), &args.sink, settings, &mut signals).await?;
     stop(postgres, &mut signals).await
 }
 
@@ -68,6 +74,7 @@ async fn serve(
     options: Options,
     database: &Database,
     mut postgres: Option<&mut Postgres>,
+    sink: &SinkArgs,
     settings: &Settings,
     signals: &mut Signals,
 ) -> anyhow::Result<()> {
@@ -76,17 +83,21 @@ async fn serve(
     if postgres.is_none() {
         print_message(&migrate::describe(&applied, pitwheel.migration_status().await?.found));
     }
+    let relay = sink.relay(&pitwheel, RelayOptions::default())?;
     let endpoints = Endpoints::new(listener.local_addr()?, &options);
     let dir = postgres.as_deref().map(|postgres| postgres.dir().to_owned());
     let ready = || announce(&endpoints, database, dir.as_deref(), settings);
     let mut failure = None;
+    let (stopping, stopped) = oneshot::channel::<()>();
     let stop = async {
         tokio::select! {
             () = signals.stop_requested() => print_message("stopping the server …"),
             Err(error) = keep_running(postgres.as_deref_mut()) => failure = Some(error),
         }
+        drop(stopping);
     };
-    server::run(pitwheel, listener, options, ready, stop).await?;
+    let serve = server::run(pitwheel, listener, options, ready, stop);
+    relay::run_beside(relay, async { drop(stopped.await) }, serve).await??;
     failure.map_or(Ok(()), |error| Err(error.into()))
 }
 

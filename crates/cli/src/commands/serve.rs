@@ -6,12 +6,15 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::FalseyValueParser;
+use pitwheel::engine::outbox::RelayOptions;
 use pitwheel_server::{Options, Tls};
 use serde_json::json;
+use tokio::sync::oneshot;
 
 use crate::database;
 use crate::otlp::Otlp;
 use crate::output::{print, print_json, print_message};
+use crate::relay::{self, SinkArgs};
 use crate::server::{self, Endpoints};
 use crate::settings::Settings;
 use crate::signals::Signals;
@@ -53,6 +56,9 @@ pub(crate) struct ServeArgs {
     /// Send spans to this OpenTelemetry collector, as in http://127.0.0.1:4317 (OTLP over gRPC)
     #[arg(long, value_name = "URL", env = "PITWHEEL_OTLP")]
     otlp: Option<String>,
+
+    #[command(flatten)]
+    sink: SinkArgs,
 }
 
 impl ServeArgs {
@@ -78,13 +84,17 @@ pub(crate) async fn run(args: ServeArgs, settings: &Settings) -> anyhow::Result<
     pitwheel.check_schema().await?;
     let listener = server::listen(args.listen).await?;
     let _otlp = args.otlp.as_deref().map(Otlp::start).transpose()?;
+    let relay = args.sink.relay(&pitwheel, RelayOptions::default())?;
     let options = args.options();
     let endpoints = Endpoints::new(listener.local_addr()?, &options);
+    let (stopping, stopped) = oneshot::channel::<()>();
     let stop = async {
         signals.stop_requested().await;
         print_message("stopping: streams are ended, calls in progress are answered …");
+        drop(stopping);
     };
-    server::run(pitwheel, listener, options, || announce(&endpoints, settings), stop).await
+    let serve = server::run(pitwheel, listener, options, || announce(&endpoints, settings), stop);
+    relay::run_beside(relay, async { drop(stopped.await) }, serve).await?
 }
 
 fn announce(endpoints: &Endpoints, settings: &Settings) -> anyhow::Result<()> {

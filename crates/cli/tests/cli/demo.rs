@@ -1,4 +1,4 @@
-//! The demo: a worker is killed, no job is lost, no job is settled twice.
+//! The demo: a worker is killed, no job is lost, no job is settled twice, and events arrive in order.
 
 use std::io::{BufRead, BufReader, read_to_string};
 use std::process::{ChildStderr, Command, Stdio};
@@ -23,6 +23,8 @@ fn the_demo_loses_nothing_and_works_the_second_time() -> Result {
     ] {
         assert!(first.out.contains(words), "no {words:?}: {first:#?}");
     }
+    assert!(first.out.contains("9 events of 3 orders"), "{first:#?}");
+    assert_eq!(first.out.matches(r#""type":"order.shipped""#).count(), 3, "{first:#?}");
     assert!(first.out.contains(&format!("dev --dir {dir}")), "{first:#?}");
     assert!(first.err.contains("killed with SIGKILL"), "{first:#?}");
 
@@ -33,6 +35,8 @@ fn the_demo_loses_nothing_and_works_the_second_time() -> Result {
     assert_eq!(report["settled_twice"], json!(0));
     assert_eq!(report["lanes"]["tenant-7"], json!({ "ran": [1, 2, 3, 4, 5], "at_a_time": 1 }));
     assert_eq!((&report["pipeline"], &report["steps"][3]), (&json!("done"), &json!("report")));
+    let orders = json!({ "events": 9, "arrived": 9, "out_of_order": 0, "rolled_back": 0 });
+    assert_eq!(report["outbox"], orders);
     assert!(report["taken_over"].as_u64().is_some_and(|jobs| jobs > 0), "{report}");
     block_until("no process is left", || !process_exists(&dir))?;
     Ok(())

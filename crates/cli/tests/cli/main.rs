@@ -13,6 +13,7 @@ mod otlp;
 mod pipelines;
 mod queues;
 mod recurring;
+mod relay;
 mod schema;
 mod serve;
 mod settings;

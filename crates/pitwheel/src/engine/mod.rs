@@ -21,6 +21,7 @@ pub(crate) mod hint;
 pub(crate) mod lanes;
 pub(crate) mod lease;
 pub(crate) mod maintenance;
+pub mod outbox;
 pub(crate) mod pipeline;
 pub(crate) mod recurring;
 pub(crate) mod retry;

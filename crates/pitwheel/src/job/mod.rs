@@ -9,6 +9,7 @@ pub(crate) mod followers;
 pub(crate) mod lane;
 pub mod limits;
 pub(crate) mod misfire;
+pub(crate) mod new_event;
 pub(crate) mod new_job;
 pub(crate) mod new_pipeline;
 pub(crate) mod new_recurring;

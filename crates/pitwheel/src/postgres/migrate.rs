@@ -25,6 +25,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 5, name: "recurring", sql: include_str!("../../migrations/0005_recurring.sql") },
     Migration { version: 6, name: "lanes", sql: include_str!("../../migrations/0006_lanes.sql") },
     Migration { version: 7, name: "pipelines", sql: include_str!("../../migrations/0007_pipelines.sql") },
+    Migration { version: 8, name: "outbox", sql: include_str!("../../migrations/0008_outbox.sql") },
     Migration {
         version: 9,
         name: "lanes_of_steps",

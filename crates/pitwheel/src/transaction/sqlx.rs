@@ -4,6 +4,7 @@ use ::sqlx::postgres::{PgArguments, PgRow};
 use ::sqlx::{PgConnection, Postgres, Row};
 
 use crate::engine::enqueue::{Columns, ENQUEUE, ENQUEUE_KEYED, Enqueued, Enqueuing, Inserted};
+use crate::engine::outbox::add::{self, ADD_EVENTS, LOCK_ENTITIES};
 use crate::engine::recurring::time;
 use crate::engine::settle::{FINISH, LOCK_CLAIM};
 use crate::engine::settle_columns::{Finish, Plans};
@@ -11,6 +12,7 @@ use crate::engine::settle_runs::FINISH_RUNS;
 use crate::error::Error;
 use crate::job::claim::Settled;
 use crate::job::ending::{Completion, Settlement, Verdict};
+use crate::job::new_event::NewEvent;
 use crate::job::new_job::NewJob;
 use crate::job::new_pipeline::NewPipeline;
 use crate::job::new_recurring::NewRecurring;
@@ -35,6 +37,38 @@ pub async fn enqueue<T: Into<NewJob>>(
         enqueuing.inserted(send(transaction, columns).await?);
     }
     Ok(enqueuing.finish())
+}
+
+/// Adds events to the outbox in the transaction (`&mut *tx`). They are delivered when it has committed. Returns their ids, in the
+/// order given. To keep the order of an entity, lock it first: its row in a table of yours, or [`lock_entities`].
+pub async fn add_events(
+    transaction: &mut PgConnection,
+    events: impl IntoIterator<Item = NewEvent>,
+) -> Result<Vec<i64>, Error> {
+    let events: Vec<NewEvent> = events.into_iter().collect();
+    let mut ids = Vec::with_capacity(events.len());
+    for batch in add::batches(&events)? {
+        let query = ::sqlx::query(ADD_EVENTS)
+            .bind(batch.entity_keys)
+            .bind(batch.topics)
+            .bind(batch.kinds)
+            .bind(batch.payloads)
+            .bind(batch.headers);
+        let rows = query.persistent(false).fetch_all(&mut *transaction).await?;
+        for row in &rows {
+            ids.push(row.try_get(0)?);
+        }
+    }
+    Ok(ids)
+}
+
+/// Locks entities in the transaction (`&mut *tx`) until it ends, at most 1,000 at a time: another one that locks one of them waits.
+/// Events that are added after this have ids in the order of the commits.
+pub async fn lock_entities(transaction: &mut PgConnection, keys: &[&str]) -> Result<(), Error> {
+    add::check_keys(keys)?;
+    let query = ::sqlx::query(LOCK_ENTITIES).bind(keys);
+    query.persistent(false).execute(transaction).await?;
+    Ok(())
 }
 
 /// Completes the handler's job in the transaction (`&mut *tx`), with the followers that [`Context::then`] named. Then return

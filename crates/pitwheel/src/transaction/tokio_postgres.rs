@@ -6,12 +6,14 @@ use ::tokio_postgres::Transaction;
 use ::tokio_postgres::types::{ToSql, Type};
 
 use crate::engine::enqueue::{self, Enqueued, Enqueuing};
+use crate::engine::outbox::add::{self, LOCK_ENTITIES};
 use crate::engine::settle::{FINISH, LOCK_CLAIM};
 use crate::engine::settle_columns::{Finish, Plans};
 use crate::engine::settle_runs::FINISH_RUNS;
 use crate::error::Error;
 use crate::job::claim::Settled;
 use crate::job::ending::{Completion, Settlement, Verdict};
+use crate::job::new_event::NewEvent;
 use crate::job::new_job::NewJob;
 use crate::job::new_pipeline::NewPipeline;
 use crate::job::new_recurring::NewRecurring;
@@ -34,6 +36,28 @@ pub async fn enqueue<T: Into<NewJob>>(
         enqueuing.inserted(enqueue::send(transaction.client(), columns, false).await?);
     }
     Ok(enqueuing.finish())
+}
+
+/// Adds events to the outbox in the transaction. They are delivered when it has committed. Returns their ids, in the order given.
+/// To keep the order of an entity, lock it first: its row in a table of yours, or [`lock_entities`].
+pub async fn add_events(
+    transaction: &Transaction<'_>,
+    events: impl IntoIterator<Item = NewEvent>,
+) -> Result<Vec<i64>, Error> {
+    let events: Vec<NewEvent> = events.into_iter().collect();
+    let mut ids = Vec::with_capacity(events.len());
+    for batch in add::batches(&events)? {
+        ids.extend(add::send(transaction.client(), &batch).await?);
+    }
+    Ok(ids)
+}
+
+/// Locks entities in the transaction until it ends, at most 1,000 at a time: another one that locks one of them waits. Events that are
+/// added after this have ids in the order of the commits.
+pub async fn lock_entities(transaction: &Transaction<'_>, keys: &[&str]) -> Result<(), Error> {
+    add::check_keys(keys)?;
+    transaction.query_typed(LOCK_ENTITIES, &[(&keys, Type::TEXT_ARRAY)]).await?;
+    Ok(())
 }
 
 /// Completes the handler's job in the transaction, with the followers that [`Context::then`] named. Then return `Ok(())`: if

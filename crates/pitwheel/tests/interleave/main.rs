@@ -12,6 +12,7 @@ mod heartbeat;
 mod held;
 mod lanes;
 mod migrate;
+mod outbox;
 mod pipelines;
 mod recover;
 mod recurring;

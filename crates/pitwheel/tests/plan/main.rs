@@ -5,6 +5,7 @@ mod claim;
 mod explain;
 mod functions;
 mod lanes;
+mod outbox;
 mod pipelines;
 mod recurring;
 mod statements;

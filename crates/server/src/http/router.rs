@@ -21,8 +21,8 @@ use crate::error::Error;
 use crate::http::openapi::document;
 use crate::http::recover::StaleAfter;
 use crate::http::{
-    audit, claim, events, jobs, kinds, lanes, own_routes, pipelines, probes, queues, recover, recurring,
-    tokens, workers,
+    audit, claim, events, jobs, kinds, lanes, outbox, own_routes, pipelines, probes, queues, recover,
+    recurring, tokens, workers,
 };
 use crate::limits;
 use crate::observe::metrics::Metrics;
@@ -120,6 +120,11 @@ fn api_routes() -> OpenApiRouter<Api> {
         .routes(routes!(pipelines::show_pipeline))
         .routes(routes!(pipelines::cancel_pipeline))
         .routes(routes!(pipelines::retry_pipeline))
+        .routes(routes!(outbox::show_outbox))
+        .routes(routes!(outbox::list_parked))
+        .routes(routes!(outbox::unpark_entities))
+        .routes(routes!(outbox::replay_events))
+        .routes(routes!(outbox::trace_event))
         .routes(routes!(kinds::list_kinds))
         .routes(routes!(kinds::change_kind))
         .routes(routes!(workers::list_workers))

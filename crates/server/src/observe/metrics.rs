@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use pitwheel::engine::{InFlight, Pool, WorkerCount, in_flight, worker_counts};
-use pitwheel::{Error, Pitwheel, QueueSummary};
+use pitwheel::{Error, OutboxStatus, Pitwheel, QueueSummary};
 
 use crate::observe::queue_gauges::{Gauges, fold};
 
@@ -80,6 +80,10 @@ impl Metrics {
                 worker_gauges(&mut text, &worker_counts);
             }
             Err(error) => tracing::warn!(%error, "cannot read the gauges of the database"),
+        }
+        match self.pitwheel.outbox().status().await {
+            Ok(status) => outbox_gauges(&mut text, &status),
+            Err(error) => tracing::warn!(%error, "cannot read the gauges of the outbox"),
         }
         if let Ok(schema) = self.pitwheel.migration_status().await {
             one(&mut text, "pitwheel_schema_version", "The version of the schema.", f64::from(schema.found));
@@ -161,6 +165,21 @@ fn worker_gauges(text: &mut String, worker_counts: &[WorkerCount]) {
     let oldest = worker_counts.iter().map(|count| count.silent_seconds).fold(0.0, f64::max);
     let help = "The age of the oldest last heartbeat of a worker that is alive.";
     one(text, "pitwheel_worker_heartbeat_age_seconds", help, oldest);
+}
+
+fn outbox_gauges(text: &mut String, status: &OutboxStatus) {
+    let help = "Events that wait; the count stops at 1,000 per shard.";
+    one(text, "pitwheel_outbox_events_waiting", help, status.waiting as f64);
+    let help = "How long the oldest event has waited.";
+    one(text, "pitwheel_outbox_oldest_seconds", help, status.oldest_seconds.unwrap_or(0.0));
+    one(text, "pitwheel_outbox_entities_parked", "Entities that are parked.", status.parked as f64);
+    one(text, "pitwheel_outbox_relays", "Relays that are alive.", status.relays.len() as f64);
+    let lags = status
+        .shards
+        .iter()
+        .map(|shard| (labels(&[("shard", &shard.shard.to_string())]), shard.oldest_seconds.unwrap_or(0.0)));
+    let help = "How long the oldest event of each shard has waited.";
+    gauge(text, "pitwheel_outbox_shard_oldest_seconds", help, lags);
 }
 
 /// The standard process metrics of Prometheus, as far as the system has them. Rendered here and not through the recorder,

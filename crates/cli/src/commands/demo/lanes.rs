@@ -23,7 +23,7 @@ const ORDER_MAX: Duration = Duration::from_secs(30);
 
 /// The results. The names are those of the JSON output.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct OrderReport {
+pub(super) struct LanesReport {
     lanes: BTreeMap<String, LaneReport>,
     pipeline: String,
     /// The steps, in the order in which they ended.
@@ -40,7 +40,7 @@ struct LaneReport {
     running: usize,
 }
 
-impl OrderReport {
+impl LanesReport {
     pub(super) fn is_right(&self) -> bool {
         let in_order =
             |lane: &LaneReport| lane.ran == (1..=JOBS_PER_LANE).collect::<Vec<_>>() && lane.at_a_time == 1;
@@ -92,9 +92,9 @@ impl Job for Step {
 }
 
 /// What has run, as the handlers see it.
-type Seen = Arc<Mutex<OrderReport>>;
+type Seen = Arc<Mutex<LanesReport>>;
 
-fn lock(seen: &Seen) -> MutexGuard<'_, OrderReport> {
+fn lock(seen: &Seen) -> MutexGuard<'_, LanesReport> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -121,7 +121,7 @@ async fn step(context: Context, seen: Seen) -> Result<(), io::Error> {
 }
 
 /// Runs the jobs and the pipeline in this process, in a queue of their own.
-pub(super) async fn run(pitwheel: &Pitwheel, queue: &str) -> anyhow::Result<OrderReport> {
+pub(super) async fn run(pitwheel: &Pitwheel, queue: &str) -> anyhow::Result<LanesReport> {
     let seen = Seen::default();
     let of_step = || NewJob::of(&Step {}).queue(queue);
     let pipeline = NewPipeline::new("demo")

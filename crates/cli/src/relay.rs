@@ -1,0 +1,121 @@
+//! A relay in this process, for `pitwheel relay`, `pitwheel serve` and `pitwheel dev`.
+
+use std::fs;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use pitwheel::Pitwheel;
+use pitwheel::engine::outbox::{RelayOptions, Shards};
+use pitwheel_relay::{AnySink, Format, Relay, SinkSettings};
+
+use crate::exit::CommandError;
+
+/// One for events, and one for renewals that must not wait for them.
+const CONNECTIONS: usize = 2;
+/// The secret is not a flag: every user of this machine can read command lines.
+const WEBHOOK_SECRET: &str = "PITWHEEL_WEBHOOK_SECRET";
+
+/// Where the events of the outbox go.
+#[derive(Debug, Args)]
+pub(crate) struct SinkArgs {
+    /// Send events here: kafka://HOST:PORT, https://HOST/PATH (signed with PITWHEEL_WEBHOOK_SECRET), or stdout
+    #[arg(long, value_name = "URL", env = "PITWHEEL_SINK")]
+    pub(crate) sink: Option<String>,
+
+    /// Settings of librdkafka, one `name = value` per line: security.protocol, sasl.mechanism, ssl.ca.location, …
+    #[arg(long, value_name = "FILE", env = "PITWHEEL_KAFKA_CONFIG", requires = "sink")]
+    kafka_config: Option<PathBuf>,
+
+    /// Send events as CloudEvents in binary mode, with this `source`
+    #[arg(long, value_name = "SOURCE", env = "PITWHEEL_CLOUD_EVENTS", requires = "sink")]
+    cloud_events: Option<String>,
+}
+
+impl SinkArgs {
+    /// The relay that sends events to the sink; `None` without a sink.
+    pub(crate) fn relay(
+        &self,
+        pitwheel: &Pitwheel,
+        options: RelayOptions,
+    ) -> anyhow::Result<Option<Relay<Shards, AnySink>>> {
+        let Some(url) = self.sink.clone() else { return Ok(None) };
+        let settings = SinkSettings {
+            url,
+            kafka: self.kafka_config.as_deref().map_or(Ok(Vec::new()), properties)?,
+            webhook_secret: std::env::var(WEBHOOK_SECRET).ok().filter(|secret| !secret.is_empty()),
+            format: match &self.cloud_events {
+                Some(source) => Format::CloudEvents { source: source.clone() },
+                None => Format::Plain,
+            },
+        };
+        let sink = AnySink::new(settings).map_err(|error| CommandError::usage(error.to_string()))?;
+        let pool = pitwheel.pool_for_loops(CONNECTIONS, statement_limit(options.lease))?;
+        Ok(Some(Relay::new(Shards::new(pool, options)?, sink)))
+    }
+}
+
+/// A statement that takes longer is given up, so that a renewal can be repeated in time.
+fn statement_limit(lease: Duration) -> Duration {
+    lease / 4
+}
+
+/// Runs the relay, if there is one, beside `serve`. It stops when `serve` has ended, or when `stop` completes.
+pub(crate) async fn run_beside<T>(
+    relay: Option<Relay<Shards, AnySink>>,
+    stop: impl Future<Output = ()> + Send + 'static,
+    serve: impl Future<Output = T>,
+) -> anyhow::Result<T> {
+    let Some(relay) = relay else { return Ok(serve.await) };
+    let (ending, ended) = tokio::sync::oneshot::channel::<()>();
+    let running = tokio::spawn(relay.run(async {
+        tokio::select! {
+            () = stop => {}
+            _ = ended => {}
+        }
+    }));
+    let served = serve.await;
+    drop(ending);
+    running.await?;
+    Ok(served)
+}
+
+/// A file of `name = value` lines. Empty lines and lines that start with `#` are comments.
+fn properties(path: &Path) -> anyhow::Result<Vec<(String, String)>> {
+    let unreadable = |error| CommandError::usage(format!("`{}` cannot be read: {error}", path.display()));
+    let text = fs::read_to_string(path).map_err(unreadable)?;
+    Ok(parse(&text).map_err(|line| {
+        CommandError::usage(format!("`{}`, line {line}: write `name = value`", path.display()))
+    })?)
+}
+
+/// The settings, or the number of the first line that is none.
+fn parse(text: &str) -> Result<Vec<(String, String)>, usize> {
+    let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
+    let settings = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    settings
+        .map(|(number, line)| match line.split_once('=') {
+            Some((name, value)) if !name.trim().is_empty() => {
+                Ok((name.trim().to_owned(), value.trim().to_owned()))
+            }
+            _ => Err(number),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_a_setting_per_line() {
+        let text = "# to the cluster\nsecurity.protocol = SASL_SSL\n\nsasl.password=a=b \n";
+        let expected = [("security.protocol", "SASL_SSL"), ("sasl.password", "a=b")];
+        let expected: Vec<(String, String)> =
+            expected.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        assert_eq!(parse(text), Ok(expected));
+        assert_eq!(parse("a = b\nnonsense\n"), Err(2));
+        assert_eq!(parse("= b"), Err(1));
+    }
+}

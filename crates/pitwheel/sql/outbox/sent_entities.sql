@@ -1,0 +1,32 @@
+-- sent_entities.sql: events ($4 keys, $5 ids) of claimed entities ($2, leases $3) were delivered: they are deleted or marked, if the claims are still
+-- held. Claims of entities of which nothing is left to acknowledge ($6) end. Returns the entities that are held.
+-- The commit does not wait for the disk: if it is lost, the events are delivered again.
+with held as materialized (
+    select claim.entity_key
+    from unnest($2::text[], $3::text[]) as asked(key, lease)
+    join pitwheel.outbox_claim as claim
+        on claim.source = $1 and claim.entity_key = asked.key and claim.lease = asked.lease::uuid
+),
+found as materialized (
+    select event.tid
+    from unnest($4::text[], $5::bigint[]) as asked(key, id)
+    join held on held.entity_key = asked.key
+    cross join lateral (
+        select source.ctid as tid
+        from {table} as source
+        where source.{key} = asked.key and source.{id} >= asked.id and source.{id} <= asked.id
+        order by source.{key}, source.{id}
+        limit 1
+    ) as event
+),
+gone as (
+    {finish}
+    where source.ctid = any (array(select found.tid from found))
+),
+freed as (
+    delete from pitwheel.outbox_claim as claim
+    where claim.source = $1
+      and claim.entity_key = any ($6::text[])
+      and claim.entity_key in (select held.entity_key from held)
+)
+select array(select held.entity_key::text from held) as held, set_config('synchronous_commit', 'off', true)

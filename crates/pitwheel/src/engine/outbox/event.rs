@@ -1,0 +1,71 @@
+//! Events as relays read them.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use serde_json::{Map, Value};
+
+use crate::postgres::Ctid;
+
+/// One row of an outbox, held by the relay that took it.
+#[derive(Debug, Clone)]
+pub struct Event {
+    /// Its id. Events of an entity are sent in the order of their ids.
+    pub id: i64,
+    /// The entity that it is about.
+    pub entity_key: String,
+    /// The topic that it is sent to.
+    pub topic: String,
+    /// What happened: the column `type`.
+    pub kind: String,
+    /// The bytes to send. `None`: a tombstone.
+    pub payload: Option<Vec<u8>>,
+    /// More headers.
+    pub headers: Option<Map<String, Value>>,
+    /// When it was written, by the database's clock.
+    pub created_at: SystemTime,
+    pub(crate) place: Place,
+}
+
+/// Where an event is, and the lease under which it was read.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Place {
+    pub(crate) shard: i16,
+    pub(crate) lease: Arc<str>,
+    pub(crate) ctid: Ctid,
+}
+
+impl Event {
+    /// An event that is in no table and that no relay holds: to try a sink.
+    pub fn unheld(id: i64, entity_key: &str, topic: &str, kind: &str, payload: Option<Vec<u8>>) -> Event {
+        Event {
+            id,
+            entity_key: entity_key.to_owned(),
+            topic: topic.to_owned(),
+            kind: kind.to_owned(),
+            payload,
+            headers: None,
+            created_at: SystemTime::now(),
+            place: Place::default(),
+        }
+    }
+}
+
+/// What a relay took. Events of one entity are in the order of their ids.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    /// The events.
+    pub events: Vec<Event>,
+    /// Nothing may be sent after this, unless an acknowledgement moved it on: the end of the lease with a margin.
+    pub deadline: Instant,
+}
+
+/// The result of an acknowledgement.
+#[derive(Debug, Clone, Copy)]
+#[must_use = "lost events are sent again by another relay"]
+pub struct Acknowledged {
+    /// How many of the events were not held any more. Another relay sends them again.
+    pub lost: usize,
+    /// The new deadline of all that is held.
+    pub deadline: Instant,
+}

@@ -1,0 +1,381 @@
+//! The strategy by default: entities are hashed into shards, and relays lease shards.
+//!
+//! A relay holds its fair share of the shards. It reads their events in the order of ids, from a floor that it remembers: no locks, no
+//! claim that is written. Every write names the lease of the shard, which is random for each acquisition. What is committed below the bound
+//! later is found beside the reads (`late.rs`).
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::{Duration, Instant};
+
+use tokio_postgres::types::Type;
+
+use crate::engine::outbox::acknowledge::{Parking, acknowledge, park};
+use crate::engine::outbox::event::{Acknowledged, Batch, Event};
+use crate::engine::outbox::late::{Part, Writers, last_id, look_back, writers};
+use crate::engine::outbox::lease::{Kept, RelayLease, RelayOptions};
+use crate::engine::outbox::ownership::{self, HeldShard, SHARDS, Share};
+use crate::engine::outbox::read::{Asked, read};
+use crate::engine::outbox::shard::{Shard, quotas};
+use crate::engine::outbox::strategy::Strategy;
+use crate::error::Error;
+use crate::metrics;
+use crate::postgres::{Pool, query};
+
+/// How often a relay looks which shards are its own, and for events that were committed late.
+const TURN: Duration = Duration::from_secs(1);
+/// Turns per lease, if that is shorter; and while the relay has fewer shards than its share, four times as many.
+const TURNS: u32 = 10;
+/// How often floors are saved. The next holder of a shard reads past what was delivered since.
+const SAVE_FLOORS: Duration = Duration::from_secs(60);
+const PRUNE: Duration = Duration::from_secs(3600);
+/// Ids per statement of a look back, so that it stays short when a transaction was open for hours.
+const LOOK_IDS: i64 = 1_000_000;
+/// Statements per turn of a look back; the next turn goes on.
+const LOOKS_MAX: usize = 20;
+
+/// The shards of one relay.
+pub struct Shards {
+    pool: Pool,
+    options: RelayOptions,
+    lease: RelayLease,
+    held: BTreeMap<i16, Shard>,
+    writers: Writers,
+    /// After an error, what is held is read again: a statement may have been committed all the same, or the database replaced by
+    /// another one.
+    stale: bool,
+    next_turn: Instant,
+    next_save: Instant,
+    next_prune: Instant,
+}
+
+impl Shards {
+    /// A relay that holds no shards yet. The pool is used by this relay only ([`Pitwheel::pool_for_loops`](crate::Pitwheel::pool_for_loops));
+    /// two connections are enough.
+    pub fn new(pool: Pool, options: RelayOptions) -> Result<Shards, Error> {
+        if let Some(shard) = options.shards.iter().flatten().find(|shard| !(0..SHARDS).contains(*shard)) {
+            return Err(Error::Invalid(format!("shard {shard} does not exist: 0 to {}", SHARDS - 1)));
+        }
+        let lease = RelayLease::new(pool.clone(), options.clone(), "pitwheel.outbox", "shards")?;
+        let now = Instant::now();
+        Ok(Shards {
+            pool,
+            options,
+            lease,
+            held: BTreeMap::new(),
+            writers: Writers::default(),
+            stale: false,
+            next_turn: now,
+            next_save: now + SAVE_FLOORS,
+            next_prune: now,
+        })
+    }
+
+    /// The shards that it holds.
+    pub fn held(&self) -> Vec<i16> {
+        self.held.keys().copied().collect()
+    }
+
+    /// The next take compares what is held with the database, and looks for events that were committed late, even if that is not due.
+    pub fn turn_soon(&mut self) {
+        self.next_turn = Instant::now();
+    }
+
+    /// Registers, or renews when that is due.
+    async fn keep_lease(&mut self) -> Result<(), Error> {
+        if self.lease.keep().await? == Kept::New {
+            metrics::shards_moved("lost", self.held.len());
+            self.held.clear();
+            self.next_turn = Instant::now();
+        }
+        Ok(())
+    }
+
+    async fn try_take(&mut self, limit: usize) -> Result<Vec<Event>, Error> {
+        self.keep_lease().await?;
+        if std::mem::take(&mut self.stale) {
+            self.held.clear();
+            self.writers = Writers::default();
+            self.next_turn = Instant::now();
+        }
+        if Instant::now() >= self.next_turn {
+            self.turn().await?;
+        }
+        if self.stale {
+            return Ok(Vec::new());
+        }
+        self.read(limit).await
+    }
+
+    /// What is done about once a second.
+    async fn turn(&mut self) -> Result<(), Error> {
+        self.lease.sweep().await?;
+        let Some(relay) = self.lease.relay().map(str::to_owned) else { return Ok(()) };
+        let share = self.pool.run(async |client| ownership::acquire(&client, &relay).await).await?;
+        let Some(share) = share else {
+            // By the database's clock the lease has expired; the next renewal decides.
+            self.lease.renew_soon();
+            return Ok(());
+        };
+        metrics::shards_moved("acquired", share.taken);
+        self.sync(&relay).await?;
+        self.release_surplus(&share).await?;
+        self.look_back().await?;
+        self.save_floors().await?;
+        self.prune().await?;
+        let wait = TURN.min(self.options.lease / TURNS);
+        self.next_turn = Instant::now() + if self.held.len() < share.most { wait / 4 } else { wait };
+        Ok(())
+    }
+
+    /// Compares what is held with the database. A shard that was taken, or whose events were put back, is read from its floor.
+    async fn sync(&mut self, relay: &str) -> Result<(), Error> {
+        let rows = self.pool.run(async |client| ownership::held(&client, relay).await).await?;
+        let still: HashSet<i16> = rows.iter().map(|row| row.shard).collect();
+        let before = self.held.len();
+        self.held.retain(|shard, _| still.contains(shard));
+        metrics::shards_moved("lost", before - self.held.len());
+        let is_same = |row: &&HeldShard| {
+            self.held
+                .get(&row.shard)
+                .is_some_and(|held| *held.lease == *row.lease && held.restart == row.restart)
+        };
+        let changed: Vec<HeldShard> = rows.iter().filter(|row| !is_same(row)).cloned().collect();
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let shards: Vec<i16> = changed.iter().map(|row| row.shard).collect();
+        // Read after the shards were taken: whoever parked before was their holder, and has committed.
+        let parked = self.pool.run(async |client| ownership::parked(&client, &shards).await).await?;
+        self.held.extend(changed.iter().map(|row| (row.shard, Shard::new(row))));
+        for (shard, entity) in parked {
+            if let Some(shard) = self.held.get_mut(&shard) {
+                shard.park(&entity);
+            }
+        }
+        Ok(())
+    }
+
+    async fn release_surplus(&mut self, share: &Share) -> Result<(), Error> {
+        let told_others = self.held.keys().copied().filter(|shard| share.told_others.contains(shard));
+        let mut surplus: Vec<i16> = told_others.collect();
+        let more = (self.held.len() - surplus.len()).saturating_sub(share.most);
+        let others: Vec<i16> = self.held.keys().copied().filter(|shard| !surplus.contains(shard)).collect();
+        surplus.extend(others.into_iter().take(more));
+        self.give_back(&surplus).await
+    }
+
+    async fn give_back(&mut self, shards: &[i16]) -> Result<(), Error> {
+        if shards.is_empty() {
+            return Ok(());
+        }
+        let rows: Vec<HeldShard> =
+            shards.iter().filter_map(|shard| self.held.remove(shard).map(|held| held.row(*shard))).collect();
+        metrics::shards_moved("released", rows.len());
+        self.pool.run(async |client| ownership::release(&client, &rows).await).await
+    }
+
+    /// Looks for events that were committed below what was read.
+    async fn look_back(&mut self) -> Result<(), Error> {
+        // The order matters: see `last_id.sql`.
+        let last_id = self.pool.run(async |client| last_id(&client).await).await?;
+        let open = self.pool.run(async |client| writers(&client).await).await?;
+        let look = self.writers.listed(last_id, open);
+        if look.went_back {
+            self.stale = true;
+            return Ok(());
+        }
+        let highest = self.held.values().map(Shard::bound).max().unwrap_or(0);
+        let lowest = self.held.values().map(|shard| shard.floor).min().unwrap_or(0);
+        let mut above = look.above.max(lowest);
+        for _ in 0..LOOKS_MAX {
+            if above >= highest {
+                self.writers.looked();
+                self.held.values_mut().for_each(|shard| shard.raise_floor(look.floor));
+                break;
+            }
+            let up_to = above.saturating_add(LOOK_IDS);
+            self.look_at(above, up_to).await?;
+            above = up_to;
+        }
+        Ok(())
+    }
+
+    async fn look_at(&mut self, above: i64, up_to: i64) -> Result<(), Error> {
+        let parts: Vec<Part> = self
+            .held
+            .iter()
+            .map(|(shard, held)| Part {
+                shard: *shard,
+                above: above.max(held.floor),
+                up_to: up_to.min(held.bound()),
+            })
+            .filter(|part| part.above < part.up_to)
+            .collect();
+        if parts.is_empty() {
+            return Ok(());
+        }
+        let found = self.pool.run(async |client| look_back(&client, &parts).await).await?;
+        for (shard, id) in found {
+            if let Some(shard) = self.held.get_mut(&shard) {
+                shard.found_late(id);
+            }
+        }
+        Ok(())
+    }
+
+    async fn save_floors(&mut self) -> Result<(), Error> {
+        if Instant::now() >= self.next_save {
+            let rows: Vec<HeldShard> = self.held.iter().map(|(shard, held)| held.row(*shard)).collect();
+            self.pool.run(async |client| ownership::save_floors(&client, &rows).await).await?;
+            self.next_save = Instant::now() + SAVE_FLOORS;
+        }
+        Ok(())
+    }
+
+    async fn prune(&mut self) -> Result<(), Error> {
+        let Some(keep) = self.options.keep.filter(|_| Instant::now() >= self.next_prune) else {
+            return Ok(());
+        };
+        let (sql, seconds) = (include_str!("../../../sql/outbox/prune_outbox.sql"), keep.as_secs_f64());
+        let pruned =
+            self.pool.run(async |client| query(&client, sql, &[(&seconds, Type::FLOAT8)]).await).await;
+        if let Err(error) = pruned {
+            tracing::warn!(%error, "cannot drop old days of delivered events, will try again");
+        }
+        self.next_prune = Instant::now() + PRUNE;
+        Ok(())
+    }
+
+    async fn read(&mut self, limit: usize) -> Result<Vec<Event>, Error> {
+        if self.held.is_empty() {
+            return Ok(Vec::new());
+        }
+        let quotas = quotas(limit, self.held.values());
+        let asked: Vec<Asked> = self
+            .held
+            .iter()
+            .zip(quotas)
+            .map(|((shard, held), most)| Asked {
+                shard: *shard,
+                lease: held.lease.clone(),
+                restart: held.restart,
+                // Not from the bound: below it, an event may have been committed late. The next event of its entity, in a later
+                // transaction, is above the bound, and would be sent before it until the look back finds it.
+                bound: held.floor,
+                most,
+            })
+            .collect();
+        let begun = Instant::now();
+        let mut events = self.pool.run(async |client| read(&client, &asked).await).await?;
+        metrics::outbox_read(begun.elapsed());
+        let mut rest = &events[..];
+        for one in &asked {
+            let (own, others) = rest.split_at(rest.partition_point(|event| event.place.shard <= one.shard));
+            rest = others;
+            let Some(held) = self.held.get_mut(&one.shard) else { continue };
+            let most = usize::try_from(one.most).unwrap_or(0);
+            metrics::outbox_late(held.read(most, own.iter().map(|event| (event.id, &*event.entity_key))));
+        }
+        self.move_parked().await?;
+        let is_parked = |event: &Event| {
+            self.held.get(&event.place.shard).is_none_or(|held| held.is_parked(&event.entity_key))
+        };
+        events.retain(|event| !is_parked(event));
+        Ok(events)
+    }
+
+    /// Moves events of parked entities behind the others of these.
+    async fn move_parked(&mut self) -> Result<(), Error> {
+        let shards: Vec<(i16, Vec<i64>)> = self
+            .held
+            .iter()
+            .map(|(shard, held)| (*shard, held.taken_of_parked()))
+            .filter(|(_, ids)| !ids.is_empty())
+            .collect();
+        for (shard, ids) in shards {
+            self.move_events(shard, None, &ids).await?;
+        }
+        Ok(())
+    }
+
+    async fn move_events(
+        &mut self,
+        shard: i16,
+        parking: Option<Parking<'_>>,
+        ids: &[i64],
+    ) -> Result<bool, Error> {
+        let Some(held) = self.held.get_mut(&shard) else { return Ok(false) };
+        let fence = (shard, &*held.lease, held.restart);
+        let moved = self.pool.run(async |client| park(&client, fence, parking, ids).await).await?;
+        if moved {
+            held.moved(ids);
+        } else {
+            // Lost, or to be read from its floor: the next turn finds out which.
+            self.next_turn = Instant::now();
+        }
+        Ok(moved)
+    }
+}
+
+impl Strategy for Shards {
+    async fn take(&mut self, limit: usize) -> Result<Batch, Error> {
+        let taken = self.try_take(limit).await;
+        self.stale |= taken.is_err();
+        Ok(Batch { events: taken?, deadline: self.lease.deadline() })
+    }
+
+    async fn acknowledge(&mut self, sent: &[Event]) -> Result<Acknowledged, Error> {
+        let kept = self.keep_lease().await;
+        self.stale |= kept.is_err();
+        kept?;
+        if sent.is_empty() {
+            return Ok(Acknowledged { lost: 0, deadline: self.lease.deadline() });
+        }
+        let (begun, keep) = (Instant::now(), self.options.keep.is_some());
+        let acknowledged = self.pool.run(async |client| acknowledge(&client, sent, keep).await).await;
+        self.stale |= acknowledged.is_err();
+        let still_held = acknowledged?;
+        let mut lost = 0;
+        for event in sent {
+            if !still_held.contains(&event.place.shard) {
+                lost += 1;
+                if self.holds(event) {
+                    self.held.remove(&event.place.shard);
+                }
+            } else if let Some(held) = self.held.get_mut(&event.place.shard) {
+                held.delivered(event.id);
+            }
+        }
+        metrics::outbox_acknowledged(sent.len() - lost, lost, begun.elapsed());
+        Ok(Acknowledged { lost, deadline: self.lease.deadline() })
+    }
+
+    async fn park(&mut self, event: &Event, reason: &str) -> Result<bool, Error> {
+        if !self.holds(event) {
+            return Ok(false);
+        }
+        let shard = event.place.shard;
+        let ids = self.held.get(&shard).map(|held| held.taken_from(&event.entity_key, event.id));
+        let parking = Some(Parking { event, reason });
+        let parked = self.move_events(shard, parking, &ids.unwrap_or_default()).await;
+        self.stale |= parked.is_err();
+        let parked = parked?;
+        if let Some(held) = self.held.get_mut(&shard).filter(|_| parked) {
+            held.park(&event.entity_key);
+            metrics::outbox_parked();
+        }
+        Ok(parked)
+    }
+
+    fn holds(&self, event: &Event) -> bool {
+        self.held.get(&event.place.shard).is_some_and(|held| held.lease == event.place.lease)
+    }
+
+    async fn release(&mut self) -> Result<(), Error> {
+        let shards = self.held();
+        let released = self.give_back(&shards).await;
+        // If that failed, the end of the relay frees them too.
+        self.lease.end().await?;
+        released
+    }
+}

@@ -1,0 +1,239 @@
+//! Parked entities wait for an operator, and others do not wait for them. Delivered events that are kept can be sent again.
+
+use std::time::{Duration, SystemTime};
+
+use anyhow::Result;
+use pitwheel::engine::outbox::{
+    Column, Entities, EntityLock, Event, RelayOptions, Shards, SourceTable, Strategy, WhenSent,
+};
+use pitwheel::{NewEvent, Replay, Unpark};
+use pitwheel_testkit::TestDb;
+
+const LEASE: Duration = Duration::from_secs(600);
+const DAY: Duration = Duration::from_secs(86400);
+
+fn shards(db: &TestDb, keep: Option<Duration>) -> Result<Shards> {
+    let pool = db.pitwheel().pool_for_loops(2, Duration::from_secs(10))?;
+    Ok(Shards::new(pool, RelayOptions { lease: LEASE, keep, ..RelayOptions::default() })?)
+}
+
+async fn add(db: &TestDb, keys: &[&str]) -> Result<Vec<i64>> {
+    let event =
+        |key: &&str| NewEvent::json(*key, "orders", "order.changed", &serde_json::json!({"key": key}));
+    Ok(db.pitwheel().outbox().add(keys.iter().map(event)).await?)
+}
+
+async fn take(relay: &mut Shards) -> Result<Vec<Event>> {
+    relay.turn_soon();
+    Ok(relay.take(1000).await?.events)
+}
+
+fn ids(events: &[Event]) -> Vec<i64> {
+    let mut ids: Vec<i64> = events.iter().map(|event| event.id).collect();
+    ids.sort_unstable();
+    ids
+}
+
+/// Takes and acknowledges everything; returns the ids.
+async fn deliver(relay: &mut Shards) -> Result<Vec<i64>> {
+    let events = take(relay).await?;
+    assert_eq!(relay.acknowledge(&events).await?.lost, 0);
+    Ok(ids(&events))
+}
+
+/// Three events of `a` and one of `b`; `a` is parked at its second event.
+async fn park_second(db: &TestDb, relay: &mut Shards) -> Result<Vec<i64>> {
+    let added = add(db, &["a", "b", "a", "a"]).await?;
+    let events = take(relay).await?;
+    let (first, rest): (Vec<Event>, Vec<Event>) =
+        events.into_iter().partition(|event| event.id == added[0] || event.entity_key == "b");
+    assert_eq!(relay.acknowledge(&first).await?.lost, 0);
+    assert!(relay.park(&rest[0], "too large: 2 MB").await?);
+    Ok(added)
+}
+
+#[tokio::test]
+async fn a_parked_entity_waits_and_others_flow() -> Result<()> {
+    let db = TestDb::new().await?;
+    let mut relay = shards(&db, None)?;
+    let added = park_second(&db, &mut relay).await?;
+    let later = add(&db, &["a", "b"]).await?;
+    assert_eq!(deliver(&mut relay).await?, [later[1]], "a later event of the entity joins it");
+
+    let outbox = db.pitwheel().outbox();
+    let parked = outbox.parked(None, 0).await?;
+    assert_eq!(parked.len(), 1);
+    assert_eq!((&*parked[0].entity_key, parked[0].event_id, parked[0].events), ("a", added[2], 3));
+    assert_eq!(parked[0].reason, "too large: 2 MB");
+    assert_eq!(outbox.trace(later[0]).await?[0].state, "parked");
+    assert_eq!(outbox.trace(later[0]).await?[0].reason.as_deref(), Some("too large: 2 MB"));
+    let status = outbox.status().await?;
+    assert_eq!((status.waiting, status.parked, status.relays.len()), (0, 1, 1));
+    assert!(status.shards.iter().all(|shard| shard.relay.as_deref() == Some("relay")));
+
+    // A relay that comes later knows it too.
+    relay.release().await?;
+    let mut next = shards(&db, None)?;
+    let more = add(&db, &["a", "b"]).await?;
+    assert_eq!(deliver(&mut next).await?, [more[1]]);
+
+    assert_eq!(outbox.unpark(&["a", "nothing"], Unpark::Retry).await?, [("a".to_owned(), 4)]);
+    assert_eq!(deliver(&mut next).await?, [added[2], added[3], later[0], more[0]]);
+    assert!(outbox.parked(None, 0).await?.is_empty());
+    let audit = db.pitwheel().audit(None, 10).await?;
+    assert_eq!((&*audit[0].action, audit[0].subject.as_deref()), ("outbox.retry", Some("a")));
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_operator_skips_the_refused_event_or_drops_all() -> Result<()> {
+    let db = TestDb::new().await?;
+    let mut relay = shards(&db, None)?;
+    let outbox = db.pitwheel().outbox();
+    let added = park_second(&db, &mut relay).await?;
+    assert_eq!(outbox.unpark(&["a"], Unpark::Skip).await?, [("a".to_owned(), 1)]);
+    assert_eq!(deliver(&mut relay).await?, [added[3]]);
+
+    park_second(&db, &mut relay).await?;
+    assert_eq!(outbox.unpark(&["a"], Unpark::Drop).await?, [("a".to_owned(), 0)]);
+    assert!(deliver(&mut relay).await?.is_empty());
+    let later = add(&db, &["a"]).await?;
+    assert_eq!(deliver(&mut relay).await?, later, "it is not parked any more");
+    Ok(())
+}
+
+#[tokio::test]
+async fn events_that_are_put_back_come_before_later_ones_of_their_entity() -> Result<()> {
+    let db = TestDb::new().await?;
+    let mut relay = shards(&db, None)?;
+    let added = park_second(&db, &mut relay).await?;
+    db.pitwheel().outbox().unpark(&["a"], Unpark::Retry).await?;
+    let later = add(&db, &["a"]).await?;
+    // Without a turn in between, the relay does not know yet: it must not read past what was put back.
+    let events = relay.take(100).await?.events;
+    assert!(events.iter().all(|event| event.entity_key != "a"), "{:?}", ids(&events));
+    assert_eq!(deliver(&mut relay).await?, [added[2], added[3], later[0]]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn delivered_events_that_are_kept_can_be_sent_again() -> Result<()> {
+    let db = TestDb::new().await?;
+    let mut relay = shards(&db, Some(7 * DAY))?;
+    let outbox = db.pitwheel().outbox();
+    let added = add(&db, &["a", "b", "a"]).await?;
+    assert_eq!(deliver(&mut relay).await?, added);
+    assert_eq!(outbox.trace(added[0]).await?[0].state, "sent");
+    assert!(outbox.replay(&Replay::default()).await.is_err(), "it must say what");
+
+    assert_eq!(outbox.replay(&Replay { first_id: Some(added[1]), ..Replay::default() }).await?, 2);
+    assert_eq!(outbox.trace(added[1]).await?[0].state, "waiting");
+    assert_eq!(deliver(&mut relay).await?, added[1..]);
+    let of_a = Replay { entity_key: Some("a".to_owned()), ..Replay::default() };
+    assert_eq!(outbox.replay(&of_a).await?, 2);
+    assert_eq!(deliver(&mut relay).await?, [added[0], added[2]]);
+    let since = |ago: Duration| Replay { since: Some(SystemTime::now() - ago), ..Replay::default() };
+    assert_eq!(outbox.replay(&since(Duration::from_secs(3600))).await?, 3);
+    assert_eq!(deliver(&mut relay).await?, added);
+    let tomorrow = Replay { since: Some(SystemTime::now() + DAY), ..Replay::default() };
+    assert_eq!(outbox.replay(&tomorrow).await?, 0);
+    assert_eq!(db.count("select count(*) from pitwheel.outbox_sent").await?, 3);
+    Ok(())
+}
+
+/// A table as a team may have it: with a status, and names that need quotes.
+const OWN_TABLE: &str = r#"
+    create table "Outbox" ("Id" serial primary key, "entityKey" varchar(80) not null, body jsonb, status text not null default 'NEW');
+    create index on "Outbox" ("entityKey", "Id") where status = 'NEW';
+    create index on pitwheel.outbox (entity_key, id)"#;
+
+fn own_table() -> SourceTable {
+    SourceTable {
+        schema: "public".to_owned(),
+        table: "Outbox".to_owned(),
+        id: "Id".to_owned(),
+        entity_key: "entityKey".to_owned(),
+        topic: Column::Constant("orders".to_owned()),
+        kind: Column::Constant("changed".to_owned()),
+        payload: "body".to_owned(),
+        payload_is_bytes: false,
+        headers: None,
+        created_at: None,
+        when_sent: WhenSent::Mark {
+            column: "status".to_owned(),
+            waiting: "NEW".to_owned(),
+            sent: "SENT".to_owned(),
+        },
+    }
+}
+
+fn entities(db: &TestDb, name: &str, source: SourceTable, lock: EntityLock) -> Result<Entities> {
+    let pool = db.pitwheel().pool_for_loops(2, Duration::from_secs(10))?;
+    let options = RelayOptions { name: name.to_owned(), lease: LEASE, ..RelayOptions::default() };
+    Ok(Entities::new(pool, options, source, lock)?)
+}
+
+const LOCKS: [EntityLock; 2] = [EntityLock::Advisory, EntityLock::Row];
+
+#[tokio::test]
+async fn an_entity_is_held_by_one_relay_until_its_events_are_acknowledged() -> Result<()> {
+    for (source, lock) in
+        [own_table(), SourceTable::pitwheel()].iter().flat_map(|one| LOCKS.map(|lock| (one, lock)))
+    {
+        let db = TestDb::new().await?;
+        let client = db.client().await?;
+        client.batch_execute(OWN_TABLE).await?;
+        let insert = match &*source.table {
+            "Outbox" => {
+                r#"insert into "Outbox" ("entityKey", body) values ($1, '{"n": 1}') returning "Id"::bigint"#
+            }
+            _ => "select pitwheel.add_event($1, 'orders', 'changed', 'x')",
+        };
+        let mut first = entities(&db, "first", source.clone(), lock)?;
+        let mut second = entities(&db, "second", source.clone(), lock)?;
+        for key in ["a", "b", "a"] {
+            client.query_one(insert, &[&key]).await?;
+        }
+        let events = first.take(100).await?.events;
+        let of_a: Vec<i64> =
+            events.iter().filter(|event| event.entity_key == "a").map(|event| event.id).collect();
+        assert_eq!((ids(&events), of_a), (vec![1, 2, 3], vec![1, 3]));
+        assert_eq!(events[0].topic, "orders");
+        // The claim outlives its transaction: a later event of the entity is not taken by another relay.
+        client.query_one(insert, &[&"a"]).await?;
+        client.query_one(insert, &[&"c"]).await?;
+        let of_second = second.take(100).await?.events;
+        assert_eq!(ids(&of_second), [5], "{lock:?}");
+        assert_eq!(first.acknowledge(&events).await?.lost, 0);
+        assert_eq!(ids(&second.take(100).await?.events), [4, 5]);
+
+        // Its lease expires: what it held is free, and what it acknowledges is refused.
+        let expire = "update pitwheel.outbox_relay set lease_until = now() - interval '1 second' where name = 'second'";
+        client.execute(expire, &[]).await?;
+        let mut third = entities(&db, "third", source.clone(), lock)?;
+        let again = third.take(100).await?.events;
+        assert_eq!(ids(&again), [4, 5]);
+        assert_eq!(second.acknowledge(&of_second).await?.lost, 1);
+        let c = again.iter().find(|event| event.entity_key == "c").cloned();
+        assert!(third.park(&c.expect("it was taken"), "refused").await?);
+        assert_eq!(ids(&third.take(100).await?.events), [4]);
+        third.release().await?;
+        let mut fourth = entities(&db, "fourth", source.clone(), lock)?;
+        assert_eq!(ids(&fourth.take(100).await?.events), [4], "the parked one waits");
+        db.pitwheel().outbox().unpark_in(&source.name(), &["c"], Unpark::Retry).await?;
+        assert_eq!(ids(&fourth.take(100).await?.events), [4, 5]);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_table_without_the_index_is_refused() -> Result<()> {
+    let db = TestDb::new().await?;
+    let mut relay = entities(&db, "one", SourceTable::pitwheel(), EntityLock::Row)?;
+    let error = relay.take(10).await.err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(error.contains("create index concurrently"), "{error}");
+    let mut relay = entities(&db, "one", own_table(), EntityLock::Row)?;
+    let error = relay.take(10).await.err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(error.contains("does not exist"), "{error}");
+    Ok(())
+}

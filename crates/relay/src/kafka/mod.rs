@@ -1,0 +1,11 @@
+//! Kafka, through librdkafka.
+
+mod error;
+mod producer;
+mod reports;
+mod settings;
+mod sink;
+mod topics;
+
+pub use settings::KafkaSettings;
+pub use sink::Kafka;

@@ -1,0 +1,8 @@
+//! The relay and its sinks, with a real Kafka broker, with librdkafka's mock cluster, and with a webhook.
+
+mod kafka;
+mod mock;
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "this binary uses a part of it")]
+mod support;
+mod webhook;

@@ -1,0 +1,77 @@
+//! Errors of brokers, made by librdkafka's mock cluster.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use pitwheel::engine::outbox::Event;
+use pitwheel_relay::{Kafka, KafkaSettings, Limit, Outcome, Sink};
+use rdkafka::mocking::MockCluster;
+use rdkafka::producer::DefaultProducerContext;
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+use tokio_util::sync::CancellationToken;
+
+const TOPIC: &str = "mocked";
+
+type Cluster = MockCluster<'static, DefaultProducerContext>;
+
+fn start() -> Result<(Cluster, Kafka)> {
+    let cluster = MockCluster::new(1)?;
+    cluster.create_topic(TOPIC, 2, 1)?;
+    let kafka =
+        Kafka::new(KafkaSettings { brokers: cluster.bootstrap_servers(), ..KafkaSettings::default() })?;
+    Ok((cluster, kafka))
+}
+
+fn events(count: i64) -> Vec<Event> {
+    (1..=count).map(|id| Event::unheld(id, "a", TOPIC, "happened", Some(b"x".to_vec()))).collect()
+}
+
+fn limit(span: Duration) -> Limit {
+    Limit::new(Instant::now() + span, CancellationToken::new())
+}
+
+fn soon() -> Limit {
+    limit(Duration::from_secs(20))
+}
+
+fn all_sent(outcomes: &[Outcome]) -> bool {
+    outcomes.iter().all(|outcome| *outcome == Outcome::Sent)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn errors_that_pass_are_waited_out() -> Result<()> {
+    let (cluster, mut kafka) = start()?;
+    let errors = [
+        RDKafkaRespErr::RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS,
+        RDKafkaRespErr::RD_KAFKA_RESP_ERR__TRANSPORT,
+        RDKafkaRespErr::RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION,
+    ];
+    cluster.request_errors(RDKafkaApiKey::Produce, &errors);
+    let outcomes = kafka.send(&events(50), &soon()).await;
+    assert!(all_sent(&outcomes), "{outcomes:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_error_of_the_whole_producer_refuses_nothing_and_a_new_one_goes_on() -> Result<()> {
+    let (cluster, mut kafka) = start()?;
+    assert!(all_sent(&kafka.send(&events(1), &soon()).await));
+    let fatal = [RDKafkaRespErr::RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER];
+    cluster.request_errors(RDKafkaApiKey::Produce, &fatal);
+    let outcomes = kafka.send(&events(50), &soon()).await;
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Again(_))), "{outcomes:?}");
+    assert!(all_sent(&kafka.send(&events(50), &soon()).await));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_went_away_and_came_back_gets_the_events() -> Result<()> {
+    let (cluster, mut kafka) = start()?;
+    assert!(all_sent(&kafka.send(&events(1), &soon()).await));
+    cluster.broker_down(1)?;
+    let outcomes = kafka.send(&events(10), &limit(Duration::from_millis(500))).await;
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Again(_))), "{outcomes:?}");
+    cluster.broker_up(1)?;
+    assert!(all_sent(&kafka.send(&events(10), &soon()).await));
+    Ok(())
+}

@@ -1,0 +1,23 @@
+//! Topics of a broker.
+
+use anyhow::{Result, anyhow};
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+
+/// Few enough that consumers start fast, more than one so that entities are spread.
+pub(crate) const PARTITIONS: i32 = 6;
+
+/// Creates a topic with these settings.
+pub(crate) async fn create(address: &str, name: &str, settings: &[(&str, &str)]) -> Result<()> {
+    let admin: AdminClient<DefaultClientContext> =
+        ClientConfig::new().set("bootstrap.servers", address).create()?;
+    let mut topic = NewTopic::new(name, PARTITIONS, TopicReplication::Fixed(1));
+    for (name, value) in settings {
+        topic = topic.set(name, value);
+    }
+    let results = admin.create_topics([&topic], &AdminOptions::new()).await?;
+    results
+        .into_iter()
+        .try_for_each(|result| result.map(drop).map_err(|(name, code)| anyhow!("{name}: {code}")))
+}

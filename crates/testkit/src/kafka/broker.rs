@@ -1,0 +1,130 @@
+//! A Kafka broker with one node, which ends with its owner.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use pitwheel_devdb::{Options, free_port};
+
+use crate::child_process::ChildProcess;
+use crate::wait::block_until;
+
+const PROPERTIES: &str = include_str!("server.properties");
+const REMOVE_WITH_OWNER: &str = include_str!("remove_with_owner.sh");
+/// Any value of this form: the cluster has one node, and nobody else joins it.
+const META: &str =
+    "version=1\ncluster.id=pitwheelpitwheelpitwhA\nnode.id=1\ndirectory.id=pitwheelpitwheelpitwhA\n";
+
+/// Started by the first test that needs it. It ends with this process.
+static SHARED: OnceLock<Result<KafkaBroker, String>> = OnceLock::new();
+
+/// A broker on free ports of 127.0.0.1, with its data in a temporary folder. It creates no topics by itself.
+///
+/// It ends when this value is dropped, and when this process ends, however it ends.
+pub struct KafkaBroker {
+    folder: PathBuf,
+    port: u16,
+    process: Option<ChildProcess>,
+    /// Removes the folder when its standard input closes.
+    remover: Child,
+}
+
+impl KafkaBroker {
+    /// Starts a broker. Takes some seconds.
+    pub fn start() -> Result<KafkaBroker> {
+        let folder = Options::temporary().dir;
+        let data = folder.join("data");
+        fs::create_dir_all(&data)?;
+        let remover = remove_with_owner(&folder)?;
+        let (port, controller) = (free_port(), free_port());
+        let lines = [
+            PROPERTIES.to_owned(),
+            format!("listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}"),
+            format!("advertised.listeners=PLAINTEXT://127.0.0.1:{port}"),
+            format!("controller.quorum.voters=1@127.0.0.1:{controller}"),
+            format!("log.dirs={}", data.display()),
+        ];
+        fs::write(folder.join("server.properties"), lines.join("\n"))?;
+        // What `kafka.tools.StorageTool format` writes, without the start of another Java.
+        fs::write(data.join("meta.properties"), META)?;
+        let mut broker = KafkaBroker { folder, port, process: None, remover };
+        broker.start_again()?;
+        Ok(broker)
+    }
+
+    /// The broker that the tests of this process share.
+    pub async fn shared() -> Result<&'static KafkaBroker> {
+        let start = || SHARED.get_or_init(|| KafkaBroker::start().map_err(|error| format!("{error:#}")));
+        let started = tokio::task::spawn_blocking(start).await?;
+        started.as_ref().map_err(|error| anyhow!("no Kafka for the tests: {error}"))
+    }
+
+    /// Its address, for clients.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Stops it as an operator does. Its data stay.
+    pub fn stop(&mut self) -> Result<()> {
+        if let Some(mut process) = self.process.take() {
+            process.signal("TERM")?;
+            process.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Kills it. Its data stay.
+    pub fn kill(&mut self) -> Result<()> {
+        self.process.take().map_or(Ok(()), |mut process| process.kill())
+    }
+
+    /// Starts it on the same ports with the same data, and waits until it accepts connections.
+    pub fn start_again(&mut self) -> Result<()> {
+        let jars = jars()?;
+        let log = File::create(self.folder.join("log"))?;
+        let mut java = Command::new("java");
+        java.args(["-Xmx512m", "-Xms512m", "-XX:+UseSerialGC", "-cp"])
+            .arg(jars.join("*"))
+            .arg("kafka.Kafka")
+            .arg(self.folder.join("server.properties"));
+        let mut process = ChildProcess::spawn(&java, log.try_clone()?.into(), log.into())
+            .context("Kafka cannot be started: is Java installed?")?;
+        fs::write(self.folder.join("pid"), process.id().to_string())?;
+        let mut ended = Ok(false);
+        block_until("Kafka accepts connections", || {
+            ended = process.has_ended();
+            !matches!(ended, Ok(false)) || TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_ok()
+        })?;
+        let output = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+        ensure!(!ended?, "Kafka ended at its start:\n{output}");
+        self.process = Some(process);
+        Ok(())
+    }
+}
+
+impl Drop for KafkaBroker {
+    fn drop(&mut self) {
+        let _ = self.kill();
+        drop(self.remover.stdin.take());
+        let _ = self.remover.wait();
+    }
+}
+
+fn remove_with_owner(folder: &Path) -> io::Result<Child> {
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", REMOVE_WITH_OWNER, "pitwheel-remover"]).arg(folder).arg(folder.join("pid"));
+    shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
+}
+
+/// The folder of Kafka's jars, in cargo's target folder.
+fn jars() -> Result<PathBuf> {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    let jars = workspace.join(target).join("kafka/libs");
+    ensure!(jars.exists(), "the jars of Kafka are missing: run `scripts/kafka target`, or `make test`");
+    Ok(jars)
+}

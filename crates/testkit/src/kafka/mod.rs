@@ -1,0 +1,5 @@
+//! A real Kafka broker for tests and benchmarks.
+
+mod broker;
+
+pub use broker::KafkaBroker;
