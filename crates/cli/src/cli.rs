@@ -9,6 +9,7 @@ use crate::commands::jobs::JobsCommand;
 use crate::commands::kinds::KindsCommand;
 use crate::commands::lanes::LanesCommand;
 use crate::commands::migrate::MigrateCommand;
+use crate::commands::outbox::OutboxCommand;
 use crate::commands::pipelines::PipelinesCommand;
 use crate::commands::queues::QueuesCommand;
 use crate::commands::recurring::RecurringCommand;
@@ -170,6 +171,13 @@ pub(crate) enum Command {
     ///   pitwheel serve --listen 0.0.0.0:7475 --tls-cert server.pem --tls-key server.key
     #[command(verbatim_doc_comment)]
     Serve(ServeArgs),
+
+    /// Show the outbox and what is parked; retry, skip, drop, replay and trace events.
+    ///
+    /// Example:
+    ///   pitwheel outbox status
+    #[command(subcommand, verbatim_doc_comment)]
+    Outbox(OutboxCommand),
 
     /// Send the events of the outbox to Kafka, a webhook or standard output.
     ///

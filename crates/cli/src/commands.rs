@@ -7,6 +7,7 @@ pub(crate) mod jobs;
 pub(crate) mod kinds;
 pub(crate) mod lanes;
 pub(crate) mod migrate;
+pub(crate) mod outbox;
 pub(crate) mod pipelines;
 pub(crate) mod queues;
 pub(crate) mod recurring;

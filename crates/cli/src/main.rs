@@ -51,6 +51,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Tokens(command) => tokens::run(command, &settings).await,
         Command::Audit(page) => audit::run(&page, &settings).await,
         Command::Serve(args) => serve::run(args, &settings).await,
+        Command::Outbox(command) => commands::outbox::run(command, &settings).await,
         Command::Relay(args) => commands::relay::run(args, &settings).await,
         Command::Demo(args) => demo::run(args, &settings).await,
         Command::DemoWorker(args) => demo::worker::run(args, &settings).await,

@@ -31,7 +31,7 @@ fn the_help_of_every_command_leads_with_an_example() -> Result {
     }
     assert_eq!(
         seen,
-        1 + 14 + 2 + 8 + 3 + 2 + 4 + 3 + 3 + 10 + 5,
+        1 + 15 + 2 + 8 + 3 + 2 + 4 + 3 + 3 + 10 + 5 + 8,
         "this test and the binary know different commands"
     );
     Ok(())

@@ -10,6 +10,7 @@ mod jobs;
 mod kinds;
 mod lanes;
 mod otlp;
+mod outbox;
 mod pipelines;
 mod queues;
 mod recurring;
