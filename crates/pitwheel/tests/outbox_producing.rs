@@ -74,6 +74,9 @@ async fn events_commit_with_the_users_rows_or_not_at_all() -> Result<()> {
     Ok(())
 }
 
+/// Key, topic, type, payload, a header, and the column that is refused.
+type Case<'a> = (&'a str, &'a str, &'a str, &'a str, Option<&'a str>, &'a str);
+
 #[tokio::test]
 async fn what_cannot_be_delivered_is_refused_by_every_way_in() -> Result<()> {
     let db = TestDb::new().await?;
@@ -81,7 +84,7 @@ async fn what_cannot_be_delivered_is_refused_by_every_way_in() -> Result<()> {
     let large = "x".repeat(1_000_001);
     let header = "h".repeat(40_000);
     let key = "k".repeat(513);
-    let cases: [(&str, &str, &str, &str, Option<&str>, &str); 7] = [
+    let cases: [Case<'_>; 7] = [
         ("", "orders", "created", "x", None, "entity_key"),
         (&key, "orders", "created", "x", None, "entity_key"),
         ("k", "", "created", "x", None, "topic"),

@@ -13,6 +13,7 @@ mod held;
 mod lanes;
 mod migrate;
 mod outbox;
+mod outbox_entities;
 mod pipelines;
 mod recover;
 mod recurring;

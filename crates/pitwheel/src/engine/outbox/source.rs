@@ -12,6 +12,8 @@ const SENT_BY_MARK: &str = include_str!("../../../sql/outbox/sent_by_mark.sql");
 
 /// The longest identifier of Postgres.
 const NAME_BYTES_MAX: usize = 63;
+/// Braces would be taken for a place in a statement; Postgres has no NUL.
+const NOT_ALLOWED: [char; 3] = ['\0', '{', '}'];
 
 /// Where a value of an event comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -171,8 +173,7 @@ impl SourceTable {
 }
 
 fn check_name(name: &str) -> Result<(), Error> {
-    let bad = |c: char| c == '\0' || c == '{' || c == '}';
-    if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(bad) {
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(NOT_ALLOWED) {
         return Err(Error::Invalid(format!(
             "`{}` is not the name of a table or column: 1 to {NAME_BYTES_MAX} bytes, without braces",
             name.escape_debug()
@@ -182,7 +183,7 @@ fn check_name(name: &str) -> Result<(), Error> {
 }
 
 fn check_constant(value: &str) -> Result<(), Error> {
-    if value.is_empty() || value.len() > 249 || value.contains(|c: char| c == '\0' || c == '{' || c == '}') {
+    if value.is_empty() || value.len() > 249 || value.contains(NOT_ALLOWED) {
         return Err(Error::Invalid(format!(
             "constant `{}` has {} bytes, it may have 1 to 249, without braces",
             value.escape_debug(),
