@@ -1,6 +1,7 @@
 //! Collects items that arrive one by one into batches.
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -118,14 +119,17 @@ impl<T> Batcher<T> {
                     () = self.closed.cancelled() => break,
                 }
             }
-            let (lingers, last) = {
-                let waiting = self.waiting();
-                (self.lingers(&waiting) && !self.closed.is_cancelled(), waiting.last)
-            };
-            if lingers {
+            let last = self.waiting().last;
+            let mut waited = pin!(self.linger.wait(last));
+            while self.lingers(&self.waiting()) && !self.closed.is_cancelled() {
                 tokio::select! {
-                    () = self.linger.wait(last) => {}
-                    () = self.arrived.notified() => {}
+                    () = &mut waited => break,
+                    // It may have arrived while the last batch was written, and has waited then. That does not change the pace.
+                    () = self.arrived.notified() => {
+                        if !matches!(self.linger, Linger::Paced) {
+                            break;
+                        }
+                    }
                 }
             }
             let batch = self.take();
@@ -188,7 +192,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_hurried_batch_does_not_wait_for_more() {
-        let batcher = batcher(Linger::Millisecond);
+        let batcher = batcher(Linger::Paced);
         batcher.push([HURRIES]).expect("it is open");
         assert_eq!(batcher.next().now_or_never(), Some(Some(vec![HURRIES])));
         batcher.push([2]).expect("it is open");
