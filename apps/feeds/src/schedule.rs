@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_can_ask_for_more_than_a_day_or_less_than_a_minute() {
+    fn no_request_is_longer_than_a_day_or_shorter_than_a_minute() {
         let far = Asked { max_age: Some(Duration::MAX), ..hourly() };
         assert_eq!(after_success(&far, 0.0).wait, WAIT_MAX);
         assert_eq!(after_success(&Asked::default(), 0.0).wait, WAIT_MIN);

@@ -47,7 +47,7 @@ async fn locked_jobs_of_dead_workers_do_not_keep_the_others_from_being_released(
 }
 
 #[tokio::test]
-async fn a_suspect_in_a_paused_queue_stops_nobody() -> Result<()> {
+async fn a_suspect_in_a_paused_queue_stops_no_other_job() -> Result<()> {
     let db = TestDb::new().await?;
     let client = db.client().await?;
     db.job().insert().await?;

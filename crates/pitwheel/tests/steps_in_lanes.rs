@@ -99,7 +99,7 @@ async fn a_users_transaction_promotes_nothing() -> Result<()> {
     let new = NewPipeline::new("lane").step("a", job().lane("tenant-7"));
     let id = transaction::tokio_postgres::create_pipeline(&open, &new).await?;
     let other = db.pitwheel().enqueue(job().lane("tenant-7")).await?.id;
-    assert_eq!(db.state(other).await?, Some(State::Waiting), "the open transaction blocks nobody");
+    assert_eq!(db.state(other).await?, Some(State::Waiting), "the open transaction blocks no other job");
     open.commit().await?;
     db.promote().await?;
     let step = db.pitwheel().pipelines().get(id).await?.steps[0].job_id.context("it has no job")?;

@@ -40,7 +40,7 @@ impl Limit {
         self.stop.is_cancelled() || Instant::now() >= self.deadline()
     }
 
-    /// Waits until nobody waits for answers any more: at the deadline, or a moment after the stop.
+    /// Returns when answers are no longer waited for: at the deadline, or a moment after the stop.
     pub async fn give_up(&self) {
         let stopped = async {
             self.stop.cancelled().await;

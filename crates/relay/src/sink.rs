@@ -9,7 +9,7 @@ use crate::limit::Limit;
 pub enum Outcome {
     /// The receiver has it.
     Sent,
-    /// It was not sent, or nobody knows. It is sent again later.
+    /// It was not sent, or it is not known whether it was. It is sent again later.
     Again(String),
     /// The receiver will never take it as it is. Its entity is parked with this reason.
     Refused(String),

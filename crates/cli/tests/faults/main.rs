@@ -25,7 +25,7 @@ const DURING: Duration = Duration::from_secs(4);
 const LEFT_MIN: f64 = 0.5;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn faults_under_load_stop_nobody_else() -> Result<()> {
+async fn faults_under_load_stop_no_other_worker() -> Result<()> {
     let mut fleet = Fleet::start().await?;
     locked_rows(&fleet).await?;
     pinned_horizon(&fleet).await?;

@@ -274,7 +274,7 @@ async fn two_enqueues_into_an_empty_lane_make_one_head() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_users_open_transaction_blocks_nobody() -> Result<()> {
+async fn a_users_open_transaction_blocks_no_other() -> Result<()> {
     let db = TestDb::new().await?;
     // It is open all the time: it ends after all others.
     let open = || {

@@ -1,4 +1,4 @@
-//! The outbox: one holder of a shard, no event lost, none put aside that nobody looks for.
+//! The outbox: one holder of a shard, no event lost, none left behind.
 
 use std::sync::Arc;
 use std::time::Duration;

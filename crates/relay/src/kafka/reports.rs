@@ -41,7 +41,7 @@ impl ProducerContext for Reports {
     fn delivery(&self, result: &DeliveryResult<'_>, index: usize) {
         let error = result.as_ref().err();
         let error = error.map(|(error, _)| error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown));
-        // Nobody listens: the relay has ended.
+        // The receiver is gone if the relay has ended.
         let _ = self.0.send(Report { index, error });
     }
 }

@@ -17,8 +17,8 @@ pub(crate) struct Group {
     pub(crate) freed: Notify,
     /// Cancelled when the last stream of the group closes.
     pub(crate) stop: CancellationToken,
-    /// Held while one job is claimed by its id, and while claims that nobody knows are released: a claim that is not sent yet is
-    /// not known.
+    /// Held while one job is claimed by its id, and while unknown claims are released: a claim that is not sent yet
+    /// counts as unknown.
     pub(crate) claiming_by_id: tokio::sync::Mutex<()>,
     turn: AtomicUsize,
     /// When the next runs are due of recurring jobs whose last runs were settled on this node.

@@ -15,7 +15,7 @@ use crate::wait::block_until;
 
 const PROPERTIES: &str = include_str!("server.properties");
 const REMOVE_WITH_OWNER: &str = include_str!("remove_with_owner.sh");
-/// Any value of this form: the cluster has one node, and nobody else joins it.
+/// Any value of this form: the cluster has one node, and no other one joins it.
 const META: &str =
     "version=1\ncluster.id=pitwheelpitwheelpitwhA\nnode.id=1\ndirectory.id=pitwheelpitwheelpitwhA\n";
 
