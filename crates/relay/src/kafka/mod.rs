@@ -3,6 +3,7 @@
 mod error;
 mod producer;
 mod reports;
+mod request;
 mod settings;
 mod sink;
 mod topics;

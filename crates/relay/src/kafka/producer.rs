@@ -2,22 +2,25 @@
 
 use std::time::Duration;
 
-use pitwheel::engine::outbox::Event;
 use rdkafka::ClientConfig;
+use rdkafka::bindings::rd_kafka_flush;
 use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, Producer, PurgeConfig, ThreadedProducer};
 use rdkafka::types::RDKafkaErrorCode;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
+use tokio::task::JoinHandle;
 
 use super::reports::{Report, Reports};
+use super::request::Message;
 use super::topics::{Topic, Topics};
 use crate::limit::Limit;
-use crate::message;
 
 /// How long reports may take after a purge, which needs no network.
 const PURGE_MAX: Duration = Duration::from_secs(5);
+/// Longer than any limit of a batch, at which its messages are purged.
+const FLUSH_MAX_MS: i32 = 60_000;
 
 /// A producer of librdkafka and its reports.
 pub(super) struct KafkaProducer {
@@ -47,16 +50,12 @@ impl KafkaProducer {
         self.topics.forget(name);
     }
 
-    /// Queues an event. Its report has this index.
+    /// Queues a message, which is sent by [`send_queued`](KafkaProducer::send_queued). Its report has this index.
     ///
     /// # Errors
     /// If it was not queued: there is no report.
-    pub(super) fn queue(
-        &mut self,
-        event: &Event,
-        headers: &[message::Header],
-        index: usize,
-    ) -> Result<(), RDKafkaErrorCode> {
+    pub(super) fn queue(&mut self, message: &Message<'_>, index: usize) -> Result<(), RDKafkaErrorCode> {
+        let Message { event, headers, .. } = message;
         let owned =
             headers.iter().fold(OwnedHeaders::new_with_capacity(headers.len()), |all, (name, value)| {
                 all.insert(Header { key: name, value: Some(value) })
@@ -72,6 +71,13 @@ impl KafkaProducer {
             Err((KafkaError::MessageProduction(code), _)) => Err(code),
             Err(_) => Err(RDKafkaErrorCode::InvalidArgument),
         }
+    }
+
+    /// Sends what is queued: one request for each partition, because nothing was sent before. Ends when every message has its
+    /// report.
+    pub(super) fn send_queued(&self) -> JoinHandle<()> {
+        let producer = self.producer.clone();
+        tokio::task::spawn_blocking(move || flush(&producer))
     }
 
     /// Waits for reports and adds them to `into`. At the limit everything is purged: what is still queued is not sent, and what
@@ -104,5 +110,14 @@ impl KafkaProducer {
     pub(super) async fn end(self) {
         // Dropping waits for librdkafka's threads.
         let _ = tokio::task::spawn_blocking(move || drop(self)).await;
+    }
+}
+
+/// `Producer::flush` does not do: it lets librdkafka send only for the moment of a call that does not wait.
+#[expect(unsafe_code, reason = "rdkafka has no function for it")]
+fn flush(producer: &ThreadedProducer<Reports>) {
+    // SAFETY: the pointer is that of a producer that lives until the call returns, and librdkafka locks what it needs.
+    unsafe {
+        rd_kafka_flush(producer.client().native_ptr(), FLUSH_MAX_MS);
     }
 }

@@ -6,23 +6,25 @@ use crate::error::SinkError;
 use crate::message::Format;
 
 /// Without these, events of one entity can overtake each other, be lost, or stay away for ever.
-///
-/// `max.in.flight` is 1, although an idempotent producer may use 5: a broker that has no state of the producer yet takes the
-/// second batch of a partition although it refused the first.
-const FIXED: [(&str, &str); 5] = [
+const FIXED: [(&str, &str); 8] = [
     ("enable.idempotence", "true"),
     ("acks", "all"),
-    ("max.in.flight", "1"),
+    ("max.in.flight", "5"),
     ("enable.gapless.guarantee", "true"),
+    // Messages are sent when all of a request are queued, never before.
+    ("linger.ms", "900000"),
+    ("batch.num.messages", "10000"),
+    ("batch.size", "1000000"),
     // The relay gives up at its own deadline, for the whole producer. A message that librdkafka gives up alone leaves a gap.
     ("message.timeout.ms", "0"),
 ];
 
 /// Other names of the fixed settings, and settings that would undo them.
-const ALIASES: [&str; 7] = [
+const ALIASES: [&str; 8] = [
     "delivery.timeout.ms",
     "max.in.flight.requests.per.connection",
     "message.send.max.retries",
+    "queue.buffering.max.ms",
     "queuing.strategy",
     "request.required.acks",
     "retries",
@@ -30,11 +32,9 @@ const ALIASES: [&str; 7] = [
 ];
 
 /// May be changed.
-const DEFAULTS: [(&str, &str); 6] = [
+const DEFAULTS: [(&str, &str); 5] = [
     ("client.id", "pitwheel-relay"),
     ("compression.type", "lz4"),
-    // With one request on its way, messages gather behind it anyway.
-    ("linger.ms", "0"),
     // The same partitions as producers in Java.
     ("partitioner", "murmur2_random"),
     ("reconnect.backoff.max.ms", "1000"),
@@ -86,7 +86,15 @@ impl KafkaSettings {
 
 #[cfg(test)]
 mod tests {
+    use super::super::request::{BYTES_MAX, MESSAGES_MAX};
     use super::*;
+
+    #[test]
+    fn librdkafka_does_not_divide_a_request() {
+        let config = KafkaSettings::default().config().expect("accepted");
+        assert_eq!(config.get("batch.size"), Some(BYTES_MAX.to_string().as_str()));
+        assert_eq!(config.get("batch.num.messages"), Some(MESSAGES_MAX.to_string().as_str()));
+    }
 
     fn with(name: &str, value: &str) -> KafkaSettings {
         let properties = vec![(name.to_owned(), value.to_owned())];
@@ -95,9 +103,7 @@ mod tests {
 
     #[test]
     fn what_keeps_the_order_cannot_be_changed() {
-        for name in
-            ["acks", "enable.idempotence", "max.in.flight.requests.per.connection", "delivery.timeout.ms"]
-        {
+        for name in ["acks", "enable.idempotence", "linger.ms", "max.in.flight", "delivery.timeout.ms"] {
             let error = with(name, "1").config().expect_err("refused");
             assert!(error.to_string().contains(name), "{error}");
         }
@@ -108,6 +114,7 @@ mod tests {
         let settings = with("message.max.bytes", "2000");
         assert_eq!(settings.config().expect("accepted").get("message.max.bytes"), Some("2000"));
         assert_eq!(settings.message_max(), 2000 - OVERHEAD);
-        assert_eq!(with("linger.ms", "20").config().expect("accepted").get("linger.ms"), Some("20"));
+        let slow = with("reconnect.backoff.max.ms", "20").config().expect("accepted");
+        assert_eq!(slow.get("reconnect.backoff.max.ms"), Some("20"));
     }
 }

@@ -1,6 +1,7 @@
-//! Events to Kafka: a batch is queued at once, and its reports are waited for.
+//! Events to Kafka: a request is queued as a whole, and its reports are waited for.
 
 use std::collections::HashSet;
+use std::slice;
 
 use pitwheel::engine::outbox::Event;
 use rdkafka::ClientConfig;
@@ -8,12 +9,16 @@ use rdkafka::types::RDKafkaErrorCode;
 
 use super::error::{describe, is_refusal};
 use super::producer::KafkaProducer;
+use super::request::{BYTES_MAX, Message, request_len};
 use super::settings::KafkaSettings;
 use super::topics::Topic;
 use crate::error::SinkError;
 use crate::limit::Limit;
-use crate::message::{self, Header};
+use crate::message;
 use crate::sink::{Outcome, Sink};
+
+/// The reason of an event that was not sent because of another one of its entity.
+const BEHIND: &str = "an event before it was not sent";
 
 /// Events to Kafka: the topic is that of the event, the key is its entity.
 pub struct Kafka {
@@ -50,9 +55,14 @@ impl Kafka {
         Ok(Kafka { config, message_max: settings.message_max(), settings, producer: Some(producer) })
     }
 
-    /// Sends the events at these positions together.
-    async fn send_together(&mut self, events: &[Event], which: &[usize], limit: &Limit) -> Vec<Attempt> {
-        let mut attempts = vec![Attempt::again("the relay stops sending"); which.len()];
+    /// Sends the messages of a request, but none of entities that are stopped.
+    async fn send_together<'a>(
+        &mut self,
+        messages: &[Message<'a>],
+        mut stopped: HashSet<&'a str>,
+        limit: &Limit,
+    ) -> Vec<Attempt> {
+        let mut attempts = vec![Attempt::again("the relay stops sending"); messages.len()];
         let mut producer = match self.producer.take().map_or_else(|| KafkaProducer::new(&self.config), Ok) {
             Ok(producer) => producer,
             Err(error) => {
@@ -60,25 +70,24 @@ impl Kafka {
                 return attempts;
             }
         };
-        let mut reports = Vec::new();
-        let mut stopped: HashSet<&str> = HashSet::new();
-        for (at, event) in which.iter().map(|at| &events[*at]).enumerate() {
-            if !stopped.is_empty() && stopped.contains(event.entity_key.as_str()) {
-                attempts[at] = Attempt::again("an event before it was not sent");
-                continue;
-            }
-            let queued = self.queue(&mut producer, event, at, limit, &mut reports).await;
-            if let Err(attempt) = queued {
-                stopped.insert(&event.entity_key);
+        for (at, message) in messages.iter().enumerate() {
+            let key = message.event.entity_key.as_str();
+            if stopped.contains(key) {
+                attempts[at] = Attempt::again(BEHIND);
+            } else if let Err(attempt) = self.queue(&mut producer, message, at, limit).await {
+                stopped.insert(key);
                 attempts[at] = attempt;
             }
         }
+        let sending = producer.send_queued();
+        let mut reports = Vec::with_capacity(messages.len());
         while producer.reports(&mut reports, limit).await {}
+        let _ = sending.await;
         for report in reports {
             attempts[report.index] = match report.error {
                 None => Attempt::Final(Outcome::Sent),
                 Some(code) if is_refusal(code) => {
-                    producer.forget_topic(&events[which[report.index]].topic);
+                    producer.forget_topic(&messages[report.index].event.topic);
                     Attempt::Suspect(code)
                 }
                 Some(code) => Attempt::again(&describe(code)),
@@ -92,57 +101,50 @@ impl Kafka {
         attempts
     }
 
-    /// Queues an event that passes the checks. While the queue is full, reports are waited for.
+    /// Queues a message that passes the checks.
     async fn queue(
         &self,
         producer: &mut KafkaProducer,
-        event: &Event,
+        message: &Message<'_>,
         at: usize,
         limit: &Limit,
-        reports: &mut Vec<super::reports::Report>,
     ) -> Result<(), Attempt> {
-        let headers = self.settings.format.headers(event, message::KAFKA);
         let topic = tokio::select! {
-            topic = producer.check_topic(&event.topic) => topic,
+            topic = producer.check_topic(&message.event.topic) => topic,
             () = limit.give_up() => return Err(Attempt::again("Kafka did not answer in time")),
         };
         match topic {
-            Topic::Exists => self.check_size(event, &headers)?,
+            Topic::Exists => self.check_size(message)?,
             Topic::Refused(reason) => return Err(Attempt::Final(Outcome::Refused(reason))),
             Topic::Unknown(reason) => return Err(Attempt::again(&reason)),
         }
-        loop {
-            if limit.is_reached() {
-                return Err(Attempt::again("the relay stops sending"));
-            }
-            match producer.queue(event, &headers, at) {
-                Ok(()) => return Ok(()),
-                Err(RDKafkaErrorCode::QueueFull) if producer.reports(reports, limit).await => {}
-                Err(code) if is_refusal(code) => {
-                    return Err(Attempt::Final(Outcome::Refused(describe(code))));
-                }
-                Err(code) => return Err(Attempt::again(&describe(code))),
-            }
+        if limit.is_reached() {
+            return Err(Attempt::again("the relay stops sending"));
         }
+        producer.queue(message, at).map_err(|code| {
+            if is_refusal(code) {
+                Attempt::Final(Outcome::Refused(describe(code)))
+            } else {
+                Attempt::again(&describe(code))
+            }
+        })
     }
 
-    fn check_size(&self, event: &Event, headers: &[Header]) -> Result<(), Attempt> {
-        let headers: usize = headers.iter().map(|(name, value)| name.len() + value.len() + 10).sum();
-        let bytes = event.entity_key.len() + event.payload.as_ref().map_or(0, Vec::len) + headers;
-        if bytes <= self.message_max {
+    fn check_size(&self, message: &Message<'_>) -> Result<(), Attempt> {
+        if message.bytes <= self.message_max {
             return Ok(());
         }
         let reason = format!(
-            "it has {bytes} bytes with its key and headers, and {} are allowed: raise `message.max.bytes` of the relay \
+            "it has {} bytes with its key and headers, and {} are allowed: raise `message.max.bytes` of the relay \
              and `max.message.bytes` of the topic, then retry",
-            self.message_max
+            message.bytes, self.message_max
         );
         Err(Attempt::Final(Outcome::Refused(reason)))
     }
 
-    /// Sends an event alone: if it is refused now, it is this one.
-    async fn send_alone(&mut self, events: &[Event], at: usize, limit: &Limit) -> Outcome {
-        match self.send_together(events, &[at], limit).await.pop() {
+    /// Sends a message alone: if it is refused now, it is this one.
+    async fn send_alone(&mut self, message: &Message<'_>, limit: &Limit) -> Outcome {
+        match self.send_together(slice::from_ref(message), HashSet::new(), limit).await.pop() {
             Some(Attempt::Final(outcome)) => outcome,
             Some(Attempt::Suspect(code)) => Outcome::Refused(describe(code)),
             None => Outcome::Again("there is no report".to_owned()),
@@ -152,23 +154,28 @@ impl Kafka {
 
 impl Sink for Kafka {
     async fn send(&mut self, events: &[Event], limit: &Limit) -> Vec<Outcome> {
-        let all: Vec<usize> = (0..events.len()).collect();
-        let attempts = self.send_together(events, &all, limit).await;
+        let (format, bytes_max) = (self.settings.format.clone(), self.message_max.min(BYTES_MAX));
+        let to_message = |event| Message::new(event, format.headers(event, message::KAFKA));
+        let messages: Vec<Message<'_>> = events.iter().map(to_message).collect();
+        let mut rest = messages.as_slice();
         let mut stopped: HashSet<&str> = HashSet::new();
         let mut outcomes = Vec::with_capacity(events.len());
-        for (at, attempt) in attempts.into_iter().enumerate() {
-            let key = events[at].entity_key.as_str();
-            let outcome = match attempt {
-                Attempt::Final(outcome) => outcome,
-                Attempt::Suspect(_) if stopped.contains(key) => {
-                    Outcome::Again("an event before it was not sent".to_owned())
+        while !rest.is_empty() {
+            let (request, behind) = rest.split_at(request_len(rest, bytes_max));
+            rest = behind;
+            let attempts = self.send_together(request, stopped.clone(), limit).await;
+            for (message, attempt) in request.iter().zip(attempts) {
+                let key = message.event.entity_key.as_str();
+                let outcome = match attempt {
+                    Attempt::Final(outcome) => outcome,
+                    Attempt::Suspect(_) if stopped.contains(key) => Outcome::Again(BEHIND.to_owned()),
+                    Attempt::Suspect(_) => self.send_alone(message, limit).await,
+                };
+                if outcome != Outcome::Sent {
+                    stopped.insert(key);
                 }
-                Attempt::Suspect(_) => self.send_alone(events, at, limit).await,
-            };
-            if outcome != Outcome::Sent {
-                stopped.insert(key);
+                outcomes.push(outcome);
             }
-            outcomes.push(outcome);
         }
         outcomes
     }

@@ -2,13 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use pitwheel::engine::outbox::Event;
 use pitwheel_relay::{Kafka, KafkaSettings, Limit, Outcome, Sink};
+use pitwheel_testkit::wait_until;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tokio_util::sync::CancellationToken;
+
+use crate::support::arrivals::Arrivals;
+use crate::support::consumer::{Consumer, header, key};
+use crate::support::topic::PARTITIONS;
 
 const TOPIC: &str = "mocked";
 
@@ -16,7 +21,7 @@ type Cluster = MockCluster<'static, DefaultProducerContext>;
 
 fn start() -> Result<(Cluster, Kafka)> {
     let cluster = MockCluster::new(1)?;
-    cluster.create_topic(TOPIC, 2, 1)?;
+    cluster.create_topic(TOPIC, PARTITIONS, 1)?;
     let kafka =
         Kafka::new(KafkaSettings { brokers: cluster.bootstrap_servers(), ..KafkaSettings::default() })?;
     Ok((cluster, kafka))
@@ -36,6 +41,14 @@ fn soon() -> Limit {
 
 fn all_sent(outcomes: &[Outcome]) -> bool {
     outcomes.iter().all(|outcome| *outcome == Outcome::Sent)
+}
+
+fn arrivals(consumer: &Consumer) -> Result<Arrivals> {
+    let mut arrivals = Arrivals::default();
+    for message in consumer.messages().iter() {
+        arrivals.add(&key(message), header(message, "id").parse()?);
+    }
+    Ok(arrivals)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -73,5 +86,31 @@ async fn a_broker_that_went_away_and_came_back_gets_the_events() -> Result<()> {
     assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Again(_))), "{outcomes:?}");
     cluster.broker_up(1)?;
     assert!(all_sent(&kafka.send(&events(10), &soon()).await));
+    Ok(())
+}
+
+/// A broker that knows nothing of a producer yet takes any sequence number, as the mock always does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_do_not_overtake_those_that_a_new_broker_refused() -> Result<()> {
+    let entities = ["a", "b", "c"];
+    let refusals = [
+        RDKafkaRespErr::RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS,
+        RDKafkaRespErr::RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ];
+    for refusal in refusals {
+        let (cluster, mut kafka) = start()?;
+        let consumer = Consumer::start(&cluster.bootstrap_servers(), TOPIC)?;
+        cluster.request_errors(RDKafkaApiKey::Produce, &[refusal]);
+        let event = |at: i64| {
+            let entity = entities[usize::try_from(at).unwrap_or(0) % entities.len()];
+            let number = at / 3 + 1;
+            Event::unheld(number, entity, TOPIC, "happened", Some(vec![b'x'; 1_000]))
+        };
+        let events: Vec<Event> = (0..6_000).map(event).collect();
+        let first = kafka.send(&events, &soon()).await;
+        ensure!(all_sent(&first) || all_sent(&kafka.send(&events, &soon()).await));
+        wait_until("all have arrived", async || Ok(arrivals(&consumer)?.distinct == events.len())).await?;
+        assert_eq!(arrivals(&consumer)?.early(), 0, "{refusal:?}");
+    }
     Ok(())
 }
