@@ -370,3 +370,24 @@ async fn put_back(
     mark(&client.rows(PUT_BACK, &columns.params()).await?, batch, which, results);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::new_job::{History, NewJob};
+    use crate::postgres::Ctid;
+
+    #[test]
+    fn only_endings_that_nothing_waits_for_keep_the_pace() {
+        let claim = Claim { id: 1, fence: 1, holder: 1 };
+        let done = |ctid| Settlement::new(claim, Ending::done(History::All, ctid));
+        let plain = done(Some(Ctid::default()));
+        let then = vec![NewJob::raw("next", "{}")];
+        let ending = Ending::Done { history: History::All, ctid: Some(Ctid::default()), result: None, then };
+        assert!(!weigh(&plain).hurries);
+        assert!(weigh(&done(None)).hurries, "a step");
+        assert!(weigh(&Settlement { in_lane: true, ..plain }).hurries);
+        assert!(weigh(&Settlement::new(claim, ending)).hurries);
+        assert!(weigh(&Settlement::release(claim)).hurries);
+    }
+}
