@@ -8,7 +8,7 @@ use pitwheel::Error;
 use pitwheel::engine::outbox::{Acknowledged, Batch, Event, Shards, Strategy};
 
 use super::consumer::Consumer;
-use super::events::{INSERT, LEASE};
+use super::events::{LEASE, insert};
 use super::relay::{RunningRelay, shards};
 use crate::engine::{fresh, pin_horizon};
 use crate::report::{Row, Sample};
@@ -67,7 +67,7 @@ fn note(times: &Times, begun: Instant) {
 
 pub(super) async fn pinned(url: &str, address: &str) -> Result<[Row; 2]> {
     let (pitwheel, session) = fresh(url).await?;
-    let consumer = Consumer::start(address, "bench").await?;
+    let consumer = Consumer::start(address, "pinned").await?;
     let _horizon = pin_horizon(url).await?;
     let (reads, acknowledgements) = (Times::default(), Times::default());
     let timed = Timed {
@@ -75,10 +75,9 @@ pub(super) async fn pinned(url: &str, address: &str) -> Result<[Row; 2]> {
         reads: reads.clone(),
         acknowledgements: acknowledgements.clone(),
     };
-    let before = consumer.numbers().len() as u64;
     let relay = RunningRelay::with(timed, address)?;
     let begun = Instant::now();
-    let insert = session.client.prepare(INSERT).await?;
+    let insert = session.client.prepare(&insert("pinned")).await?;
     let batches = SPAN.as_secs() * RATE / TOGETHER;
     for batch in 0..batches {
         let at = begun + Duration::from_secs_f64((batch * TOGETHER) as f64 / RATE as f64);
@@ -87,7 +86,7 @@ pub(super) async fn pinned(url: &str, address: &str) -> Result<[Row; 2]> {
         session.client.execute(&insert, &[&from, &to]).await?;
     }
     ensure!(begun.elapsed() < SPAN + PART, "the load took {:?}: the number is invalid", begun.elapsed());
-    consumer.receive(before + batches * TOGETHER).await?;
+    consumer.receive(batches * TOGETHER).await?;
     relay.stop().await?;
     session.close().await?;
     Ok([

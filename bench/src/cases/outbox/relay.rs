@@ -4,10 +4,19 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use pitwheel::Pitwheel;
-use pitwheel::engine::outbox::{RelayOptions, Shards, Strategy};
+use pitwheel::engine::outbox::{Entities, EntityLock, RelayOptions, Shards, SourceTable, Strategy};
 use pitwheel_relay::{Kafka, KafkaSettings, Relay, Stats};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+
+use super::events::LEASE;
+
+/// How relays share the outbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sharing {
+    Shards,
+    Entities(EntityLock),
+}
 
 /// A relay in this process.
 pub(super) struct RunningRelay {
@@ -16,8 +25,11 @@ pub(super) struct RunningRelay {
 }
 
 impl RunningRelay {
-    pub(super) fn start(pitwheel: &Pitwheel, address: &str, lease: Duration) -> Result<RunningRelay> {
-        RunningRelay::with(shards(pitwheel, lease)?, address)
+    pub(super) fn start(pitwheel: &Pitwheel, address: &str, sharing: Sharing) -> Result<RunningRelay> {
+        match sharing {
+            Sharing::Shards => RunningRelay::with(shards(pitwheel, LEASE)?, address),
+            Sharing::Entities(lock) => RunningRelay::with(entities(pitwheel, lock)?, address),
+        }
     }
 
     pub(super) fn with(strategy: impl Strategy + 'static, address: &str) -> Result<RunningRelay> {
@@ -36,6 +48,12 @@ impl RunningRelay {
 pub(super) fn shards(pitwheel: &Pitwheel, lease: Duration) -> Result<Shards> {
     let options = RelayOptions { lease, ..RelayOptions::default() };
     Ok(Shards::new(pitwheel.pool_for_loops(2, lease / 4)?, options)?)
+}
+
+fn entities(pitwheel: &Pitwheel, lock: EntityLock) -> Result<Entities> {
+    let options = RelayOptions { lease: LEASE, ..RelayOptions::default() };
+    let pool = pitwheel.pool_for_loops(2, LEASE / 4)?;
+    Ok(Entities::new(pool, options, SourceTable::pitwheel(), lock)?)
 }
 
 fn kafka(address: &str) -> Result<Kafka> {
