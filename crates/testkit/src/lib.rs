@@ -41,7 +41,7 @@ pub use explore::{Connection, Explored, Explorer, Run, Session};
 pub use http::{Events, Http, HttpResponse};
 pub use job_factory::JobFactory;
 #[cfg(feature = "kafka")]
-pub use kafka::KafkaBroker;
+pub use kafka::{KafkaAccess, KafkaBroker};
 pub use kinds::{Greet, Nap, Work, work};
 pub use postgres::{connect, is_listening};
 pub use psql::psql;

@@ -19,6 +19,18 @@ const REMOVE_WITH_OWNER: &str = include_str!("remove_with_owner.sh");
 const META: &str =
     "version=1\ncluster.id=pitwheelpitwheelpitwhA\nnode.id=1\ndirectory.id=pitwheelpitwheelpitwhA\n";
 
+const LOGIN_MODULE: &str = "org.apache.kafka.common.security.plain.PlainLoginModule";
+
+/// The certificate of a broker, and who may connect.
+pub struct KafkaAccess {
+    /// Of the certificate, in PKCS 8.
+    pub key_pem: String,
+    /// For 127.0.0.1.
+    pub certificate_pem: String,
+    pub user: String,
+    pub password: String,
+}
+
 /// Started by the first test that needs it. It ends with this process.
 static SHARED: OnceLock<Result<KafkaBroker, String>> = OnceLock::new();
 
@@ -28,6 +40,7 @@ static SHARED: OnceLock<Result<KafkaBroker, String>> = OnceLock::new();
 pub struct KafkaBroker {
     folder: PathBuf,
     port: u16,
+    secured_port: u16,
     process: Option<ChildProcess>,
     /// Removes the folder when its standard input closes.
     remover: Child,
@@ -36,22 +49,43 @@ pub struct KafkaBroker {
 impl KafkaBroker {
     /// Starts a broker. Takes some seconds.
     pub fn start() -> Result<KafkaBroker> {
+        KafkaBroker::start_with(None)
+    }
+
+    /// Starts a broker that also listens with TLS, for a user with a password. The address of that listener is
+    /// [`secured_address`](KafkaBroker::secured_address).
+    pub fn start_secured(access: &KafkaAccess) -> Result<KafkaBroker> {
+        KafkaBroker::start_with(Some(access))
+    }
+
+    fn start_with(access: Option<&KafkaAccess>) -> Result<KafkaBroker> {
         let folder = Options::temporary().dir;
         let data = folder.join("data");
         fs::create_dir_all(&data)?;
         let remover = remove_with_owner(&folder)?;
-        let (port, controller) = (free_port(), free_port());
-        let lines = [
+        let (port, controller, secured_port) = (free_port(), free_port(), free_port());
+        let mut listeners = format!("PLAINTEXT://127.0.0.1:{port}");
+        let mut lines = vec![
             PROPERTIES.to_owned(),
-            format!("listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}"),
-            format!("advertised.listeners=PLAINTEXT://127.0.0.1:{port}"),
             format!("controller.quorum.voters=1@127.0.0.1:{controller}"),
             format!("log.dirs={}", data.display()),
         ];
+        if let Some(access) = access {
+            let keystore = folder.join("keystore.pem");
+            fs::write(&keystore, format!("{}{}", access.key_pem, access.certificate_pem))?;
+            listeners += &format!(",SECURED://127.0.0.1:{secured_port}");
+            let (user, password) = (&access.user, &access.password);
+            lines.extend([
+                format!("listener.name.secured.ssl.keystore.location={}", keystore.display()),
+                format!("listener.name.secured.plain.sasl.jaas.config={LOGIN_MODULE} required user_{user}=\"{password}\";"),
+            ]);
+        }
+        lines.push(format!("listeners={listeners},CONTROLLER://127.0.0.1:{controller}"));
+        lines.push(format!("advertised.listeners={listeners}"));
         fs::write(folder.join("server.properties"), lines.join("\n"))?;
         // What `kafka.tools.StorageTool format` writes, without the start of another Java.
         fs::write(data.join("meta.properties"), META)?;
-        let mut broker = KafkaBroker { folder, port, process: None, remover };
+        let mut broker = KafkaBroker { folder, port, secured_port, process: None, remover };
         broker.start_again()?;
         Ok(broker)
     }
@@ -66,6 +100,11 @@ impl KafkaBroker {
     /// Its address, for clients.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
+    }
+
+    /// The address for clients with TLS and a password, if it was started with them.
+    pub fn secured_address(&self) -> String {
+        format!("127.0.0.1:{}", self.secured_port)
     }
 
     /// Stops it as an operator does. Its data stay.

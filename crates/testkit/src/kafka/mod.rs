@@ -2,4 +2,4 @@
 
 mod broker;
 
-pub use broker::KafkaBroker;
+pub use broker::{KafkaAccess, KafkaBroker};
