@@ -1,4 +1,4 @@
--- add_articles.sql: stores the articles that their sources do not have yet. Returns how many are new, by source.
+-- add_articles.sql: stores the articles that their sources do not have yet. Returns those, in the order of their ids.
 -- An article is also known under its other identity, if it has the same link there. Uses article_identity; the limit keeps the
 -- planner from hashing the whole table.
 with given as materialized (
@@ -24,6 +24,8 @@ added as (
     -- One order for all, so that two transactions cannot wait for each other. The oldest article gets the lowest id.
     order by given.source_id, given.n desc
     on conflict (source_id, identity) do nothing
-    returning source_id
+    returning id, source_id, identity
 )
-select added.source_id, count(*) from added group by added.source_id
+select added.id, added.source_id, added.identity
+from added
+order by added.id

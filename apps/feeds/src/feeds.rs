@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::kinds::{RenewWebsub, UPKEEP_QUEUE};
 use crate::opml::{Opml, Outline};
 use crate::store::sources::{self, Locked};
-use crate::store::{Disabled, FetchRecord, NewSource, SCHEMA, Source, StoredArticle};
+use crate::store::{Disabled, FetchRecord, NewSource, SCHEMA, Source, StoredArticle, Topic};
 
 /// Connections besides those of the engine.
 const CONNECTIONS: usize = 8;
@@ -24,6 +24,7 @@ pub const PAGE_MAX: i64 = 1000;
 pub struct Feeds {
     pitwheel: Pitwheel,
     pool: Pool,
+    event_topic: Option<Topic>,
 }
 
 /// The result of a subscribe.
@@ -64,7 +65,19 @@ impl Feeds {
         Ok(Feeds {
             pitwheel: pitwheel.clone(),
             pool: pitwheel_app::connect(url, "pitwheel-feeds", CONNECTIONS)?,
+            event_topic: None,
         })
+    }
+
+    /// From now on, each new article has an event in the outbox, for this topic, written in the transaction that stores the article.
+    #[must_use]
+    pub fn with_events(mut self, topic: Topic) -> Feeds {
+        self.event_topic = Some(topic);
+        self
+    }
+
+    pub(crate) fn event_topic(&self) -> Option<&Topic> {
+        self.event_topic.as_ref()
     }
 
     /// Brings the schemas of the engine and of the feeds up to this version, and creates the recurring job that renews

@@ -21,5 +21,5 @@ mod worker;
 pub use error::Error;
 pub use feeds::{Feeds, Imported, PAGE_MAX, Subscribed};
 pub use pitwheel_app::TlsError;
-pub use store::{Disabled, FetchRecord, NewSource, Source, StoredArticle};
+pub use store::{Disabled, FetchRecord, NewSource, Source, StoredArticle, Topic};
 pub use worker::{FetchStats, WorkerOptions, fetch_due, run};

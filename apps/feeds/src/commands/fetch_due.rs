@@ -20,13 +20,13 @@ pub(crate) struct FetchDueArgs {
 
 pub(crate) async fn run(args: FetchDueArgs, url: Option<&str>, output: OutputFormat) -> anyhow::Result<()> {
     let database = Database::open(url).await?;
+    let feeds = args.fetch.feeds(&database);
     let progress = Progress::new(u64::from(args.max));
-    let stats =
-        pitwheel_feeds::fetch_due(&database.feeds, args.fetch.worker_options(), args.max as usize, |stats| {
-            let done = stats.sources_fetched + stats.errors.len() as u64;
-            progress.reached(done, format!("{} new articles", stats.articles_new));
-        })
-        .await?;
+    let stats = pitwheel_feeds::fetch_due(&feeds, args.fetch.worker_options(), args.max as usize, |stats| {
+        let done = stats.sources_fetched + stats.errors.len() as u64;
+        progress.reached(done, format!("{} new articles", stats.articles_new));
+    })
+    .await?;
     progress.finish();
     if output == OutputFormat::Json {
         print_json(&FetchStatsView::from(stats))?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use pitwheel_feeds::fetch::{self, Client};
-use pitwheel_feeds::{WorkerOptions, http, websub};
+use pitwheel_feeds::{Feeds, Topic, WorkerOptions, http, websub};
 use pitwheel_server::{Options, Readiness, Server};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -47,6 +47,10 @@ pub(crate) struct FetchArgs {
     /// Fetches at a time
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     slots: u16,
+
+    /// Write an event to the outbox for each new article, for this topic; `pitwheel relay` delivers it
+    #[arg(long, value_name = "TOPIC")]
+    topic: Option<Topic>,
 }
 
 impl FetchArgs {
@@ -54,6 +58,15 @@ impl FetchArgs {
         let mut options = fetch::Options::default();
         options.allow_private = self.allow_private_addresses;
         options
+    }
+
+    /// The feeds of a database, with events if a topic is given.
+    pub(crate) fn feeds(&self, database: &Database) -> Feeds {
+        let feeds = database.feeds.clone();
+        match &self.topic {
+            Some(topic) => feeds.with_events(topic.clone()),
+            None => feeds,
+        }
     }
 
     pub(crate) fn worker_options(&self) -> WorkerOptions {
@@ -75,6 +88,7 @@ pub(crate) async fn run(args: ServeArgs, url: Option<&str>) -> anyhow::Result<()
     let listener = TcpListener::bind(args.listen).await;
     let listener = listener.with_context(|| format!("cannot listen on {}", args.listen))?;
     let database = Database::open(url).await?;
+    let feeds = args.fetch.feeds(&database);
     let address = listener.local_addr()?;
     let mut options = args.fetch.worker_options();
     options.public_url = args.public_url.clone();
@@ -83,10 +97,10 @@ pub(crate) async fn run(args: ServeArgs, url: Option<&str>) -> anyhow::Result<()
     let readiness = Readiness::default();
     let mut node = Options::default();
     node.serve_workers = !args.no_worker;
-    let server = Server::new(database.feeds.pitwheel())
+    let server = Server::new(feeds.pitwheel())
         .options(node)
-        .routes(http::routes(&database.feeds, Client::new(args.fetch.client_options())?))
-        .routes(websub::routes(&database.feeds))
+        .routes(http::routes(&feeds, Client::new(args.fetch.client_options())?))
+        .routes(websub::routes(&feeds))
         .public(websub::PUBLIC_PREFIX)
         .readiness(&readiness);
     let serving = async {
@@ -102,7 +116,7 @@ pub(crate) async fn run(args: ServeArgs, url: Option<&str>) -> anyhow::Result<()
         }
         // The server has set up the metrics by then.
         readiness.accepting().await?;
-        let ran = pitwheel_feeds::run(&database.feeds, options, stop.cancelled()).await;
+        let ran = pitwheel_feeds::run(&feeds, options, stop.cancelled()).await;
         ran.map(drop).map_err(anyhow::Error::from)
     };
     tokio::try_join!(serving, fetching, async { stop_at_signal(&stop).await.map_err(anyhow::Error::from) })?;

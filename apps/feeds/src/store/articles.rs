@@ -4,10 +4,13 @@ use std::collections::HashMap;
 use std::time::SystemTime;
 
 use deadpool_postgres::Transaction;
+use pitwheel::NewEvent;
+use pitwheel::transaction::tokio_postgres as engine;
 use tokio_postgres::Row;
 
 use crate::error::Error;
 use crate::parse::Article;
+use crate::store::events::Topic;
 
 /// An article that is stored.
 #[derive(Debug, Clone)]
@@ -52,10 +55,12 @@ impl StoredArticle {
     }
 }
 
-/// Stores the articles that are new. Returns how many they are, by source.
+/// Stores the articles that are new, and with a topic their events. Returns how many they are, by source. The caller has locked
+/// the sources, so the events of each are in the order of the commits.
 pub(crate) async fn add(
     transaction: &Transaction<'_>,
     articles: &[(i64, &Article)],
+    topic: Option<&Topic>,
 ) -> Result<HashMap<i64, i64>, Error> {
     if articles.is_empty() {
         return Ok(HashMap::new());
@@ -79,7 +84,24 @@ pub(crate) async fn add(
             ],
         )
         .await?;
-    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+    if let Some(topic) = topic {
+        engine::add_events(transaction, events(&rows, articles, topic)).await?;
+    }
+    let mut new = HashMap::new();
+    rows.iter().for_each(|row| *new.entry(row.get("source_id")).or_default() += 1);
+    Ok(new)
+}
+
+/// The events of the rows that were stored.
+fn events(rows: &[Row], articles: &[(i64, &Article)], topic: &Topic) -> Vec<NewEvent> {
+    let given: HashMap<(i64, &[u8]), &Article> =
+        articles.iter().map(|(source, article)| ((*source, &*article.identity.hash), *article)).collect();
+    let event = |row: &Row| {
+        let source = row.get("source_id");
+        let article = given.get(&(source, row.get("identity")))?;
+        Some(topic.new_article(row.get("id"), source, article, article.published_at.filter(in_range)))
+    };
+    rows.iter().filter_map(event).collect()
 }
 
 #[derive(Default)]

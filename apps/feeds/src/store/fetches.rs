@@ -15,6 +15,7 @@ use crate::kinds::SubscribeWebsub;
 use crate::parse::Article;
 use crate::schedule::NextFetch;
 use crate::store::articles;
+use crate::store::events::Topic;
 use crate::store::sources::{self, Disabled};
 
 /// A permanent redirect is adopted when it was seen this many times in a row: some servers redirect everything for a while.
@@ -99,10 +100,11 @@ pub(crate) enum Written {
 }
 
 /// Settles the runs of many fetches in one transaction, and records what became of them. Nothing is written for a run that was
-/// lost, or whose source was removed.
+/// lost, or whose source was removed. With a topic, each new article has an event.
 pub(crate) async fn finish(
     transaction: &Transaction<'_>,
     finished: &[Finished],
+    topic: Option<&Topic>,
 ) -> Result<Vec<Written>, Error> {
     // The sources first, and in the order of their ids: whoever subscribes to one waits here, and not in a circle.
     let ids: Vec<i64> = finished.iter().map(|one| one.outcome.source_id).collect();
@@ -119,7 +121,7 @@ pub(crate) async fn finish(
         let next_at = completed.next_run.as_ref().map(|next| next.at);
         outcomes.push((&one.outcome, next_at));
     }
-    let new = record(transaction, &outcomes).await?;
+    let new = record(transaction, &outcomes, topic).await?;
     let result = finished.iter().zip(&completed).map(|(one, completed)| match completed.settled {
         Settled::Written => Written::New(new.get(&one.outcome.source_id).copied().unwrap_or_default()),
         Settled::Lost => Written::Lost,
@@ -144,12 +146,13 @@ fn completion(one: &Finished, locked: &HashMap<i64, SystemTime>) -> Completion {
 async fn record(
     transaction: &Transaction<'_>,
     outcomes: &[(&Outcome, Option<SystemTime>)],
+    topic: Option<&Topic>,
 ) -> Result<HashMap<i64, i64>, Error> {
     let mut all = Vec::new();
     for (outcome, _) in outcomes {
         all.extend(outcome.articles.iter().map(|article| (outcome.source_id, article)));
     }
-    let new = articles::add(transaction, &all).await?;
+    let new = articles::add(transaction, &all, topic).await?;
     Columns::new(outcomes, &new).write(transaction).await?;
     for (outcome, _) in outcomes {
         if outcome.gone {

@@ -19,8 +19,8 @@ use crate::feeds::Feeds;
 use crate::fetch::limits::BODY_BYTES_MAX;
 use crate::http::problem::problem;
 use crate::parse::{self, Article, Document};
-use crate::store::articles;
 use crate::store::websub::Callback;
+use crate::store::{articles, sources};
 use crate::websub::signature::verify;
 
 /// The paths that hubs call. They need no token.
@@ -134,7 +134,11 @@ async fn store(
     let mut client = feeds.client().await?;
     let transaction = client.transaction().await?;
     let all: Vec<(i64, &Article)> = document.articles.iter().map(|article| (source_id, article)).collect();
-    let new = articles::add(&transaction, &all).await?.get(&source_id).copied().unwrap_or_default();
+    // Before the events are written, so that they follow those of a fetch that stores articles now.
+    let source = sources::lock(&transaction, source_id).await?;
+    source.ok_or_else(|| Error::NoSource(source_id.to_string()))?;
+    let new = articles::add(&transaction, &all, feeds.event_topic()).await?;
+    let new = new.get(&source_id).copied().unwrap_or_default();
     let small = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
     let took = small(usize::try_from(started.elapsed().as_millis()).unwrap_or(usize::MAX));
     let new = i32::try_from(new).unwrap_or(i32::MAX);

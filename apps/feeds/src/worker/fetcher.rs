@@ -110,7 +110,7 @@ impl Fetcher {
     async fn write_at_once(&self, batch: &[Finished]) -> Result<Vec<Written>, Error> {
         let mut client = self.feeds.client().await?;
         let transaction = client.transaction().await?;
-        let written = fetches::finish(&transaction, batch).await?;
+        let written = fetches::finish(&transaction, batch, self.feeds.event_topic()).await?;
         transaction.commit().await?;
         Ok(written)
     }

@@ -3,6 +3,7 @@
 mod api;
 mod crash;
 mod due;
+mod events;
 mod hostile;
 mod interleave;
 mod manners;

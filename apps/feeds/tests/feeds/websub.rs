@@ -79,7 +79,8 @@ fn signature(method: &str, secret: &str, body: &str) -> String {
 
 #[tokio::test]
 async fn a_hub_pushes_articles_until_the_source_is_disabled() -> Result<()> {
-    let test = TestFeeds::new().await?;
+    let TestFeeds { db, feeds } = TestFeeds::new().await?;
+    let test = TestFeeds { db, feeds: feeds.with_events("articles".parse()?) };
     let callbacks = Callbacks::start(&test).await?;
     let site = Site::start(|request: &Request| match request.path.as_str() {
         "/hub" => Reply::new("202 Accepted", &[], ""),
@@ -119,6 +120,8 @@ async fn a_hub_pushes_articles_until_the_source_is_disabled() -> Result<()> {
         assert_eq!(signed.send("POST", &path, body.clone()).await?.status, 202, "{method}");
         assert!(test.titles(id).await?.contains(&format!("article pushed {n}")), "{method}");
     }
+    let events = "select count(*) from pitwheel.outbox";
+    assert_eq!(test.count(events).await?, 5, "one for each article, fetched or pushed");
     let forged = feed(&["forged"]);
     assert_eq!(http.send("POST", &path, forged.clone()).await?.status, 403, "no signature");
     for wrong in [signature("sha256", "another secret", &forged), signature("sha256", &secret, "other")] {
@@ -167,5 +170,38 @@ async fn a_denied_subscription_leaves_the_fetches() -> Result<()> {
     let source = test.source(id).await?;
     assert!(source.push_until.is_none() && source.next_fetch_at.is_some());
     worker.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_push_waits_for_a_fetch_of_its_source_so_that_events_are_in_order() -> Result<()> {
+    let TestFeeds { db, feeds } = TestFeeds::new().await?;
+    let test = TestFeeds { db, feeds: feeds.with_events("articles".parse()?) };
+    let callbacks = Callbacks::start(&test).await?;
+    let id = test.add("https://topic.example/feed").await?;
+    let mut client = test.db.client().await?;
+    let subscription = "insert into feeds.websub (source_id, wanted, hub_url, topic_url, token, secret)
+        values ($1, true, 'https://hub.example', 'https://topic.example/feed', 'token', 'secret')";
+    client.execute(subscription, &[&id]).await?;
+    // A fetch that has locked its source and written its event, and not committed yet.
+    let fetch = client.transaction().await?;
+    fetch.execute("select from feeds.source where id = $1 for no key update", &[&id]).await?;
+    let event = "select pitwheel.add_event($1, 'articles', 'article.new', 'fetched')";
+    fetch.execute(event, &[&format!("source-{id}")]).await?;
+    let body = feed(&["1"]);
+    let http = Http::new(callbacks.address).header("x-hub-signature", &signature("sha256", "secret", &body));
+    let push = http.send("POST", "/websub/token", body);
+    let release = async {
+        let waits = "select count(*) from pg_stat_activity where datname = current_database()
+            and wait_event_type = 'Lock'";
+        test.until("the push to wait", waits).await?;
+        anyhow::Ok(fetch.commit().await?)
+    };
+    let (pushed, released) = tokio::join!(push, release);
+    released?;
+    assert_eq!(pushed?.status, 202);
+    let last = "select count(*) from (select payload from pitwheel.outbox order by id desc limit 1) as last
+        where payload <> 'fetched'";
+    assert_eq!(test.count(last).await?, 1, "its event was written after that of the fetch");
     Ok(())
 }
