@@ -1,23 +1,24 @@
 //! A relay in this process, for `pitwheel relay`, `pitwheel serve` and `pitwheel dev`.
 
+mod strategy;
+mod table;
+
 use std::fs;
 use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::Args;
 use pitwheel::Pitwheel;
-use pitwheel::engine::outbox::{RelayOptions, Shards};
-use pitwheel_relay::{AnySink, Format, Relay, SinkSettings};
+use pitwheel::engine::outbox::RelayOptions;
+use pitwheel_relay::{AnySink, Format, SinkSettings};
 
 use crate::exit::CommandError;
+use crate::relay::strategy::{AnyRelay, StrategyArgs};
 
-/// One for events, and one for renewals that must not wait for them.
-const CONNECTIONS: usize = 2;
 /// The secret is not a flag: every user of this machine can read command lines.
 const WEBHOOK_SECRET: &str = "PITWHEEL_WEBHOOK_SECRET";
 
-/// Where the events of the outbox go.
+/// Where the events of the outbox go, and how relays share them.
 #[derive(Debug, Args)]
 pub(crate) struct SinkArgs {
     /// Send events here: kafka://HOST:PORT, https://HOST/PATH (signed with PITWHEEL_WEBHOOK_SECRET), or stdout
@@ -31,15 +32,18 @@ pub(crate) struct SinkArgs {
     /// Send events as CloudEvents in binary mode, with this `source`
     #[arg(long, value_name = "SOURCE", env = "PITWHEEL_CLOUD_EVENTS", requires = "sink")]
     cloud_events: Option<String>,
+
+    #[command(flatten)]
+    strategy: StrategyArgs,
 }
 
 impl SinkArgs {
     /// The relay that sends events to the sink; `None` without a sink.
-    pub(crate) fn relay(
+    pub(crate) async fn relay(
         &self,
         pitwheel: &Pitwheel,
         options: RelayOptions,
-    ) -> anyhow::Result<Option<Relay<Shards, AnySink>>> {
+    ) -> anyhow::Result<Option<AnyRelay>> {
         let Some(url) = self.sink.clone() else { return Ok(None) };
         let settings = SinkSettings {
             url,
@@ -51,19 +55,13 @@ impl SinkArgs {
             },
         };
         let sink = AnySink::new(settings).map_err(|error| CommandError::usage(error.to_string()))?;
-        let pool = pitwheel.pool_for_loops(CONNECTIONS, statement_limit(options.lease))?;
-        Ok(Some(Relay::new(Shards::new(pool, options)?, sink)))
+        self.strategy.relay(pitwheel, options, sink).await.map(Some)
     }
-}
-
-/// A statement that takes longer is given up, so that a renewal can be repeated in time.
-fn statement_limit(lease: Duration) -> Duration {
-    lease / 4
 }
 
 /// Runs the relay, if there is one, beside `serve`. It stops when `serve` has ended, or when `stop` completes.
 pub(crate) async fn run_beside<T>(
-    relay: Option<Relay<Shards, AnySink>>,
+    relay: Option<AnyRelay>,
     stop: impl Future<Output = ()> + Send + 'static,
     serve: impl Future<Output = T>,
 ) -> anyhow::Result<T> {

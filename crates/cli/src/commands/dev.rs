@@ -83,7 +83,7 @@ async fn serve(
     if postgres.is_none() {
         print_message(&migrate::describe(&applied, pitwheel.migration_status().await?.found));
     }
-    let relay = sink.relay(&pitwheel, RelayOptions::default())?;
+    let relay = sink.relay(&pitwheel, RelayOptions::default()).await?;
     let endpoints = Endpoints::new(listener.local_addr()?, &options);
     let dir = postgres.as_deref().map(|postgres| postgres.dir().to_owned());
     let ready = || announce(&endpoints, database, dir.as_deref(), settings);

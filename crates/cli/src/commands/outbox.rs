@@ -86,8 +86,8 @@ pub(crate) struct ParkedArgs {
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
     /// The table of the entities, if it is one of your own
-    #[arg(long, value_name = "TABLE", default_value = "pitwheel.outbox")]
-    source: String,
+    #[arg(long, value_name = "SCHEMA.TABLE", default_value = "pitwheel.outbox")]
+    table: String,
 }
 
 #[derive(Debug, Args)]
@@ -96,8 +96,8 @@ pub(crate) struct EntityArgs {
     #[arg(required = true, value_name = "ENTITY")]
     entities: Vec<String>,
     /// The table of the entities, if it is one of your own
-    #[arg(long, value_name = "TABLE", default_value = "pitwheel.outbox")]
-    source: String,
+    #[arg(long, value_name = "SCHEMA.TABLE", default_value = "pitwheel.outbox")]
+    table: String,
 }
 
 #[derive(Debug, Args)]
@@ -148,7 +148,7 @@ async fn shards(settings: &Settings) -> anyhow::Result<()> {
 }
 
 async fn parked(args: ParkedArgs, settings: &Settings) -> anyhow::Result<()> {
-    let after = args.after.as_deref().map(|key| (args.source.as_str(), key));
+    let after = args.after.as_deref().map(|key| (args.table.as_str(), key));
     let parked = database::open(settings).await?.outbox().parked(after, args.limit as usize).await?;
     if settings.json() {
         return print_json(&view::parked_json(&parked));
@@ -167,7 +167,7 @@ async fn parked(args: ParkedArgs, settings: &Settings) -> anyhow::Result<()> {
 async fn unpark(args: EntityArgs, how: Unpark, settings: &Settings) -> anyhow::Result<()> {
     let outbox = database::open(settings).await?.outbox();
     let keys: Vec<&str> = args.entities.iter().map(String::as_str).collect();
-    let changed = outbox.unpark_in(&args.source, &keys, how).await?;
+    let changed = outbox.unpark_in(&args.table, &keys, how).await?;
     if settings.json() {
         let changed = changed.iter().map(|(entity, events)| json!({ "entity": entity, "events": events }));
         print_json(&changed.collect::<Vec<_>>())?;

@@ -48,7 +48,7 @@ pub(crate) async fn run(args: RelayArgs, settings: &Settings) -> anyhow::Result<
         keep: args.keep.map(|days| Duration::from_secs(days * 24 * 3600)),
         shards: args.shards.map(|shards| shards.0),
     };
-    let Some(relay) = args.sink.relay(&pitwheel, options)? else {
+    let Some(relay) = args.sink.relay(&pitwheel, options).await? else {
         return Err(CommandError::usage(
             "no sink is set: give `--sink kafka://HOST:PORT`, `--sink https://HOST/PATH` or `--sink stdout`",
         )

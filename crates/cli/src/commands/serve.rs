@@ -84,7 +84,7 @@ pub(crate) async fn run(args: ServeArgs, settings: &Settings) -> anyhow::Result<
     pitwheel.check_schema().await?;
     let listener = server::listen(args.listen).await?;
     let _otlp = args.otlp.as_deref().map(Otlp::start).transpose()?;
-    let relay = args.sink.relay(&pitwheel, RelayOptions::default())?;
+    let relay = args.sink.relay(&pitwheel, RelayOptions::default()).await?;
     let options = args.options();
     let endpoints = Endpoints::new(listener.local_addr()?, &options);
     let (stopping, stopped) = oneshot::channel::<()>();

@@ -15,6 +15,7 @@ mod pipelines;
 mod queues;
 mod recurring;
 mod relay;
+mod relay_table;
 mod schema;
 mod serve;
 mod settings;

@@ -18,7 +18,7 @@ fn insert(db: &Db, entity: &str, payload: &str) -> Result {
 }
 
 /// The next line of standard output that is an event.
-fn next_event(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> Result<Value> {
+pub(crate) fn next_event(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> Result<Value> {
     for line in lines {
         if let Ok(event @ Value::Object(_)) = serde_json::from_str(&line?) {
             return Ok(event);

@@ -97,6 +97,11 @@ impl Entities {
         })
     }
 
+    /// Refuses a table that does not exist, or without the index that claims need. Otherwise the first [`Strategy::take`] does.
+    pub async fn check_table(&self) -> Result<(), Error> {
+        self.source.check_index(&self.pool.get().await?).await
+    }
+
     async fn keep_lease(&mut self) -> Result<(), Error> {
         if std::mem::take(&mut self.stale) {
             self.held.clear();
