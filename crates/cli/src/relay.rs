@@ -10,10 +10,12 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use pitwheel::Pitwheel;
 use pitwheel::engine::outbox::RelayOptions;
-use pitwheel_relay::{AnySink, Format, SinkSettings};
+use pitwheel_relay::{AnySink, Format, SinkSettings, Stats};
+use pitwheel_server::Readiness;
 
 use crate::exit::CommandError;
-use crate::relay::strategy::{AnyRelay, StrategyArgs};
+pub(crate) use crate::relay::strategy::AnyRelay;
+use crate::relay::strategy::StrategyArgs;
 
 /// The secret is not a flag: every user of this machine can read command lines.
 const WEBHOOK_SECRET: &str = "PITWHEEL_WEBHOOK_SECRET";
@@ -59,24 +61,30 @@ impl SinkArgs {
     }
 }
 
-/// Runs the relay, if there is one, beside `serve`. It stops when `serve` has ended, or when `stop` completes.
+/// Runs the relay, if there is one, beside `serve`, from when the server with this readiness accepts calls: it has set up the metrics by
+/// then. The relay stops when `serve` has ended, or when `stop` completes. Returns what `serve` does, and the counts of a relay that ran.
 pub(crate) async fn run_beside<T>(
     relay: Option<AnyRelay>,
+    readiness: &Readiness,
     stop: impl Future<Output = ()> + Send + 'static,
     serve: impl Future<Output = T>,
-) -> anyhow::Result<T> {
-    let Some(relay) = relay else { return Ok(serve.await) };
+) -> anyhow::Result<(T, Option<Stats>)> {
+    let Some(relay) = relay else { return Ok((serve.await, None)) };
     let (ending, ended) = tokio::sync::oneshot::channel::<()>();
-    let running = tokio::spawn(relay.run(async {
+    let stop = async {
         tokio::select! {
             () = stop => {}
             _ = ended => {}
         }
-    }));
+    };
+    let readiness = readiness.clone();
+    let running = tokio::spawn(async move {
+        readiness.accepting().await.ok()?;
+        Some(relay.run(stop).await)
+    });
     let served = serve.await;
     drop(ending);
-    running.await?;
-    Ok(served)
+    Ok((served, running.await?))
 }
 
 /// A file of `name = value` lines. Empty lines and lines that start with `#` are comments.

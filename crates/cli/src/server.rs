@@ -1,10 +1,9 @@
-//! A server in this process, for `pitwheel serve` and `pitwheel dev`.
+//! A server in this process, for `pitwheel serve`, `pitwheel dev` and `pitwheel relay`.
 
 use std::future::Future;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use pitwheel::Pitwheel;
 use pitwheel_server::{Error, Options, Server};
 use tokio::net::TcpListener;
 
@@ -35,9 +34,8 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, CommandEr
 
 /// Serves until `stop` completes. Calls `ready` once, when the server accepts calls; if that fails, the server ends.
 pub(crate) async fn run(
-    pitwheel: Pitwheel,
+    server: Server,
     listener: TcpListener,
-    options: Options,
     ready: impl FnOnce() -> anyhow::Result<()>,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
@@ -49,7 +47,7 @@ pub(crate) async fn run(
             stop.await;
         }
     };
-    match Server::new(&pitwheel).options(options).run(listener, shutdown).await {
+    match server.run(listener, shutdown).await {
         Ok(()) => announced,
         Err(Error::Pitwheel(error)) => Err(error.into()),
         Err(error @ (Error::Open(_) | Error::Tls(_))) => Err(CommandError::usage(error.to_string()).into()),

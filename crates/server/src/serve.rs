@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use pitwheel::Pitwheel;
 use pitwheel_proto::v1;
@@ -30,7 +31,7 @@ use crate::grpc::pipeline_service::PipelineCalls;
 use crate::grpc::recurring_service::Recurring;
 use crate::grpc::worker_service::Workers;
 use crate::http::recover::StaleAfter;
-use crate::http::router::{Api, not_found, router};
+use crate::http::router::{Api, not_found, probe_routes, router};
 use crate::limits;
 use crate::listen::bodies::{Bodies, read_body};
 use crate::listen::connections::{incoming, mark_served};
@@ -97,6 +98,7 @@ pub struct Server {
     public_prefixes: Vec<String>,
     streamed_prefixes: Vec<String>,
     readiness: Readiness,
+    only_probes: bool,
 }
 
 impl Server {
@@ -109,6 +111,7 @@ impl Server {
             public_prefixes: Vec::new(),
             streamed_prefixes: Vec::new(),
             readiness: Readiness::default(),
+            only_probes: false,
         }
     }
 
@@ -150,6 +153,13 @@ impl Server {
         self
     }
 
+    /// Serves `/metrics`, `/healthz` and `/readyz` and nothing else: for a process without an API, such as a relay. Added routes are not
+    /// served.
+    pub fn only_probes(mut self) -> Server {
+        self.only_probes = true;
+        self
+    }
+
     /// Serves until `shutdown` ends. Then streams are ended, jobs that were claimed but not sent are released, and calls
     /// under way are answered. `shutdown` is first polled when the server accepts connections.
     ///
@@ -159,8 +169,17 @@ impl Server {
     /// When the server cannot start: the schema does not fit this version, the address can be reached from other machines
     /// and no token exists, a certificate cannot be used, or routes clash.
     pub async fn run(self, listener: TcpListener, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
-        let Server { pitwheel, options, routes, public_prefixes, streamed_prefixes, readiness } = self;
+        let Server {
+            pitwheel,
+            mut options,
+            routes,
+            public_prefixes,
+            streamed_prefixes,
+            readiness,
+            only_probes,
+        } = self;
         let _ended = readiness.end_on_drop();
+        options.serve_workers &= !only_probes;
         check_public(&public_prefixes)?;
         let (http, document) = router(routes)?;
         let reflection = reflection()?;
@@ -184,14 +203,11 @@ impl Server {
             stale_after: StaleAfter(options.stale_after),
             pitwheel,
         };
-        let grpc = grpc(&api).add_service(reflection).into_axum_router();
-        let routes = grpc.reset_fallback().merge(http.with_state(api)).fallback(not_found);
-        let bodies = Arc::new(Bodies::new(streamed_prefixes));
-        // The layer that is added last runs first.
-        let routes = routes
-            .layer(from_fn_with_state(bodies, read_body))
-            .layer(from_fn_with_state(authentication, authenticate))
-            .layer(from_fn(mark_served));
+        let routes = match only_probes {
+            true => probe_routes().with_state(api),
+            false => grpc(&api, reflection).merge(http.with_state(api)).fallback(not_found),
+        };
+        let routes = layered(routes, Bodies::new(streamed_prefixes), authentication);
         let stopping = Notify::new();
         let shutdown = async {
             readiness.set_accepting();
@@ -255,8 +271,16 @@ fn check_public(prefixes: &[String]) -> Result<(), Error> {
     }
 }
 
-/// The gRPC services, with health checks.
-fn grpc(api: &Api) -> Routes {
+/// The routes behind authentication. The layer that is added last runs first.
+fn layered(routes: Router, bodies: Bodies, authentication: Arc<Authentication>) -> Router {
+    routes
+        .layer(from_fn_with_state(Arc::new(bodies), read_body))
+        .layer(from_fn_with_state(authentication, authenticate))
+        .layer(from_fn(mark_served))
+}
+
+/// The gRPC services, with health checks, and `reflection`, which describes them.
+fn grpc(api: &Api, reflection: ServerReflectionServer<impl ServerReflection>) -> Router {
     let services = [
         WorkerServiceServer::<Workers>::NAME,
         JobServiceServer::<Jobs>::NAME,
@@ -267,11 +291,13 @@ fn grpc(api: &Api) -> Routes {
     let jobs = JobServiceServer::new(Jobs::new(api.pitwheel.clone()));
     let recurring = RecurringServiceServer::new(Recurring::new(api.pitwheel.clone()));
     let pipelines = PipelineServiceServer::new(PipelineCalls::new(api.pitwheel.clone()));
-    Routes::new(health::service(&services))
+    let routes = Routes::new(health::service(&services))
         .add_service(workers.max_decoding_message_size(limits::MESSAGE_BYTES_MAX))
         .add_service(jobs.max_decoding_message_size(limits::MESSAGE_BYTES_MAX))
         .add_service(recurring.max_decoding_message_size(limits::MESSAGE_BYTES_MAX))
         .add_service(pipelines.max_decoding_message_size(limits::MESSAGE_BYTES_MAX))
+        .add_service(reflection);
+    routes.into_axum_router().reset_fallback()
 }
 
 /// The service that describes the gRPC services to tools.

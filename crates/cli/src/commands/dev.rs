@@ -10,7 +10,7 @@ use clap::Args;
 use clap::builder::FalseyValueParser;
 use pitwheel::engine::outbox::RelayOptions;
 use pitwheel_devdb::Server as Postgres;
-use pitwheel_server::Options;
+use pitwheel_server::{Options, Readiness, Server};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -96,8 +96,10 @@ async fn serve(
         }
         drop(stopping);
     };
-    let serve = server::run(pitwheel, listener, options, ready, stop);
-    relay::run_beside(relay, async { drop(stopped.await) }, serve).await??;
+    let readiness = Readiness::default();
+    let server = Server::new(&pitwheel).options(options).readiness(&readiness);
+    let serve = server::run(server, listener, ready, stop);
+    relay::run_beside(relay, &readiness, async { drop(stopped.await) }, serve).await?.0?;
     failure.map_or(Ok(()), |error| Err(error.into()))
 }
 

@@ -1,14 +1,21 @@
 //! `pitwheel relay`: sends the events of the outbox.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
+use pitwheel::Pitwheel;
 use pitwheel::engine::outbox::RelayOptions;
+use pitwheel_relay::Stats;
+use pitwheel_server::{Options, Readiness, Server};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 
 use crate::database;
 use crate::exit::CommandError;
 use crate::output::print_message;
-use crate::relay::SinkArgs;
+use crate::relay::{self, AnyRelay, SinkArgs};
+use crate::server::{self, Endpoints};
 use crate::settings::Settings;
 use crate::signals::Signals;
 
@@ -28,6 +35,10 @@ pub(crate) struct RelayArgs {
     /// Days to keep delivered events for replay; without it they are deleted
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u64).range(1..=3650))]
     keep: Option<u64>,
+
+    /// Serve /metrics and /healthz on this address, and nothing else; port 0 selects a free port
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
 
     /// Hold these shards only, as in 0-31 or 0,5,9; without it, a fair share
     #[arg(long, value_name = "SHARDS", value_parser = parse_shards)]
@@ -54,10 +65,44 @@ pub(crate) async fn run(args: RelayArgs, settings: &Settings) -> anyhow::Result<
         )
         .into());
     };
-    print_message("sending events; Ctrl-C stops the relay");
-    let stats = relay.run(async { signals.stop_requested().await }).await;
-    print_message(&format!("stopped: {} events sent, {} entities parked", stats.sent, stats.parked));
+    let Stats { sent, parked, .. } = match args.listen {
+        None => {
+            print_message("sending events; Ctrl-C stops the relay");
+            relay.run(async { signals.stop_requested().await }).await
+        }
+        Some(address) => {
+            let listener = server::listen(address).await?;
+            run_with_metrics(relay, &pitwheel, listener, signals).await?
+        }
+    };
+    print_message(&format!("stopped: {sent} events sent, {parked} entities parked"));
     Ok(())
+}
+
+/// Runs the relay beside a server for its metrics, until a stop is requested.
+async fn run_with_metrics(
+    relay: AnyRelay,
+    pitwheel: &Pitwheel,
+    listener: TcpListener,
+    mut signals: Signals,
+) -> anyhow::Result<Stats> {
+    let metrics = Endpoints::new(listener.local_addr()?, &Options::default()).metrics();
+    let ready = || {
+        print_message(&format!("sending events, metrics at {metrics}; Ctrl-C stops the relay"));
+        Ok(())
+    };
+    let (stopping, stopped) = oneshot::channel::<()>();
+    let stop = async {
+        signals.stop_requested().await;
+        drop(stopping);
+    };
+    let readiness = Readiness::default();
+    let server = Server::new(pitwheel).only_probes().readiness(&readiness);
+    let serve = server::run(server, listener, ready, stop);
+    let (served, stats) =
+        relay::run_beside(Some(relay), &readiness, async { drop(stopped.await) }, serve).await?;
+    served?;
+    Ok(stats.unwrap_or_default())
 }
 
 fn parse_shards(text: &str) -> Result<Shards, String> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::FalseyValueParser;
 use pitwheel::engine::outbox::RelayOptions;
-use pitwheel_server::{Options, Tls};
+use pitwheel_server::{Options, Readiness, Server, Tls};
 use serde_json::json;
 use tokio::sync::oneshot;
 
@@ -93,8 +93,10 @@ pub(crate) async fn run(args: ServeArgs, settings: &Settings) -> anyhow::Result<
         print_message("stopping: streams are ended, calls in progress are answered …");
         drop(stopping);
     };
-    let serve = server::run(pitwheel, listener, options, || announce(&endpoints, settings), stop);
-    relay::run_beside(relay, async { drop(stopped.await) }, serve).await?
+    let readiness = Readiness::default();
+    let server = Server::new(&pitwheel).options(options).readiness(&readiness);
+    let serve = server::run(server, listener, || announce(&endpoints, settings), stop);
+    relay::run_beside(relay, &readiness, async { drop(stopped.await) }, serve).await?.0
 }
 
 fn announce(endpoints: &Endpoints, settings: &Settings) -> anyhow::Result<()> {

@@ -1,10 +1,12 @@
 //! Events from the outbox to standard output, by `pitwheel relay` and by `pitwheel serve`.
 
 use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
 use std::process::Stdio;
 
-use pitwheel_testkit::{ChildProcess, block_until, psql};
+use pitwheel_testkit::{ChildProcess, Http, block_until, psql};
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 
 use crate::support::{Db, Result};
 
@@ -68,6 +70,56 @@ fn a_server_with_a_sink_runs_a_relay() -> Result {
     node.signal("TERM")?;
     assert_eq!(node.wait()?.code(), Some(0));
     block_until("the relay has signed off", || relays(&db) == "0")?;
+    Ok(())
+}
+
+#[test]
+fn a_relay_serves_its_metrics_and_its_health_and_nothing_else() -> Result {
+    let db = Db::migrated()?;
+    for entity in ["a", "b"] {
+        insert(&db, entity, "1")?;
+    }
+    let command = db.command(&["relay", "--sink", "stdout", "--listen", "127.0.0.1:0"]);
+    let mut relay = ChildProcess::spawn(&command, Stdio::null(), Stdio::piped())?;
+    let mut lines = BufReader::new(relay.take_stderr()?).lines();
+    let address = lines.by_ref().map_while(Result::ok).find_map(|line| {
+        let (_, rest) = line.split_once("http://")?;
+        rest.split_once("/metrics")?.0.parse::<SocketAddr>().ok()
+    });
+    let address = address.ok_or("the relay ended")?;
+    let (runtime, http) = (Runtime::new()?, Http::new(address));
+    let get = |path: &str| runtime.block_on(http.get(path));
+    assert_eq!(get("/healthz")?.status, 200);
+    assert_eq!(get("/readyz")?.status, 200);
+    assert_eq!(get("/api/v1/jobs")?.status, 404);
+    assert_eq!(get("/api/openapi.json")?.status, 404);
+    let all = [
+        "pitwheel_outbox_events_delivered_total 2",
+        "pitwheel_outbox_relays 1",
+        "pitwheel_outbox_events_waiting 0",
+        "pitwheel_outbox_read_duration_seconds_count",
+        "pitwheel_outbox_shards_moved_total{how=\"acquired\"} 64",
+        "pitwheel_build_info",
+    ];
+    let is_shown = |text: &str| all.iter().all(|line| text.contains(line));
+    block_until("the metrics of the relay", || {
+        get("/metrics").is_ok_and(|scraped| scraped.status == 200 && is_shown(&scraped.text))
+    })?;
+    relay.signal("TERM")?;
+    assert_eq!(relay.wait()?.code(), Some(0));
+    assert!(lines.map_while(Result::ok).any(|line| line.contains("stopped: 2 events sent")));
+    assert_eq!(relays(&db), "0", "it signed off");
+    Ok(())
+}
+
+#[test]
+fn a_relay_that_cannot_serve_its_metrics_does_not_start() -> Result {
+    let db = Db::migrated()?;
+    insert(&db, "a", "1")?;
+    let open = db.run(&["relay", "--sink", "stdout", "--listen", "0.0.0.0:0"])?.with_code(2)?;
+    assert!(open.err.contains("token"), "{open:?}");
+    assert_eq!(open.out, "", "nothing was sent");
+    assert_eq!(psql(&db.url, "select count(*) from pitwheel.outbox")?, "1");
     Ok(())
 }
 

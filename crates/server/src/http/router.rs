@@ -140,12 +140,7 @@ fn api_routes() -> OpenApiRouter<Api> {
 /// All routes, with those of the application, to be merged with those of gRPC; and the document that describes them.
 pub(crate) fn router(added: Vec<OpenApiRouter>) -> Result<(Router<Api>, OpenApi), Error> {
     let (routes, mut document) = api_routes().split_for_parts();
-    let routes = Router::new()
-        .nest(API, routes)
-        .route(DOCUMENT, get(show_document))
-        .route(METRICS, get(probes::metrics))
-        .route(READY, get(probes::ready))
-        .route(HEALTH, get(probes::health));
+    let routes = Router::new().nest(API, routes).route(DOCUMENT, get(show_document)).merge(probe_routes());
     let paths = (API, [DOCUMENT, METRICS, READY, HEALTH].as_slice());
     let routes = own_routes::add(routes, &mut document, paths, added)?;
     let routes = routes
@@ -153,6 +148,14 @@ pub(crate) fn router(added: Vec<OpenApiRouter>) -> Result<(Router<Api>, OpenApi)
         .layer(from_fn(measure))
         .layer(DefaultBodyLimit::max(limits::MESSAGE_BYTES_MAX));
     Ok((routes, document))
+}
+
+/// What probes and scrapers read.
+pub(crate) fn probe_routes() -> Router<Api> {
+    Router::new()
+        .route(METRICS, get(probes::metrics))
+        .route(READY, get(probes::ready))
+        .route(HEALTH, get(probes::health))
 }
 
 async fn show_document(State(document): State<Arc<OpenApi>>) -> Json<OpenApi> {
