@@ -1,0 +1,5 @@
+//! Recurring jobs: one live job each, planned by the settle of the last run.
+
+mod definition;
+mod runs;
+mod steps;

@@ -1,0 +1,211 @@
+//! Runs: one live job each, planned by the settle of the last run.
+
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, Result};
+use pitwheel::engine::{Outcome, plan_runs, restore_lost_runs};
+use pitwheel::{Misfire, Settled, State, Verdict};
+use pitwheel_testkit::TestDb;
+
+use crate::steps::{
+    LIVE, WAITING, complete, create, end, ended, failure, get, make_older, recurring, seconds,
+};
+
+#[tokio::test]
+async fn a_run_is_followed_by_one_job_at_the_next_planned_time() -> Result<()> {
+    let db = TestDb::new().await?;
+    let id = create(&db, "every 15m").await?;
+    let first = get(&db, id).await?;
+    let run = db.claim_one().await?;
+    assert!(get(&db, id).await?.running);
+    assert_eq!(complete(&db, &run).await?, Settled::Written);
+
+    let after = get(&db, id).await?;
+    assert_eq!((after.runs, after.running, after.consecutive_failures), (1, false, 0));
+    let planned = first.next_run_at.context("planned")? + Duration::from_secs(900);
+    assert_eq!(
+        after.next_run_at,
+        Some(planned),
+        "counted from the planned time, not from the end of the run"
+    );
+    assert_eq!(after.reason.as_deref(), Some("every 15m"));
+    assert_eq!(db.count(WAITING).await?, 1);
+    assert_eq!(db.state(run.claim.id).await?, Some(State::Done));
+    assert!(db.claim(1).await?.is_empty(), "it is not due");
+    let runs = db.pitwheel().recurring().runs(id, None, 0).await?;
+    assert_eq!(runs.iter().map(|run| run.state).collect::<Vec<_>>(), [State::Waiting, State::Done]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_stale_run_is_taken_over_and_its_late_finish_is_refused() -> Result<()> {
+    let db = TestDb::new().await?;
+    let id = create(&db, "every 15m").await?;
+    let first = db.claim_one().await?;
+    db.expire_holder(&first).await?;
+    db.sweep().await?;
+    let second = db.claim_one().await?;
+    assert_eq!(first.claim.id, second.claim.id, "it is the same run");
+    assert_eq!(complete(&db, &first).await?, Settled::Lost);
+    assert_eq!(get(&db, id).await?.runs, 0);
+    assert_eq!(complete(&db, &second).await?, Settled::Written);
+    assert_eq!(complete(&db, &second).await?, Settled::Lost);
+    assert_eq!((get(&db, id).await?.runs, db.count(LIVE).await?), (1, 1));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_failed_run_is_retried_with_a_growing_backoff_and_a_success_resets_it() -> Result<()> {
+    let db = TestDb::new().await?;
+    let id = create(&db, "every 15m").await?;
+    let mut waits = Vec::new();
+    for failures in 1..=3 {
+        let run = db.claim_one().await?;
+        let now = db.pitwheel().now().await?;
+        assert_eq!(end(&db, &run, failure()).await?, Settled::Written);
+        let failed = get(&db, id).await?;
+        assert_eq!((failed.consecutive_failures, failed.runs), (failures, 0));
+        assert_eq!(failed.last_error.as_deref(), Some("no answer"));
+        waits.push(seconds(now, failed.next_run_at.context("planned")?));
+        let run_at =
+            "select count(*) from pitwheel.job join pitwheel.recurring on recurring.id = job.recurring
+            where job.run_at = recurring.next_run_at";
+        assert_eq!(db.count(run_at).await?, 1, "the time that is shown is the time of the job");
+        db.client().await?.execute("update pitwheel.job set run_at = now()", &[]).await?;
+    }
+    assert!(waits.windows(2).all(|pair| pair[1] >= 2 * pair[0] - 1), "{waits:?}");
+    assert!(get(&db, id).await?.reason.context("a reason")?.starts_with("it failed 3 times in a row"));
+
+    let own = db.claim_one().await?;
+    ended(&db, &own, Outcome::Verdict(Verdict::retry_after(Duration::from_secs(500), "busy"))).await?;
+    let now = db.pitwheel().now().await?;
+    assert!((498..=500).contains(&seconds(now, get(&db, id).await?.next_run_at.context("planned")?)));
+    db.client().await?.execute("update pitwheel.job set run_at = now()", &[]).await?;
+
+    let run = db.claim_one().await?;
+    assert_eq!(run.recurrence.as_ref().map(|run| run.consecutive_failures), Some(4));
+    ended(&db, &run, Outcome::Verdict(().into())).await?;
+    let after = get(&db, id).await?;
+    assert_eq!((after.consecutive_failures, after.last_error, after.runs), (0, None, 1));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_run_with_a_limit_of_attempts_dies_and_the_next_one_follows() -> Result<()> {
+    let db = TestDb::new().await?;
+    let jobs = db.pitwheel().recurring();
+    let id = jobs.create(recurring("k", "every 1s")?.max_attempts(1)).await?.id;
+    let run = db.claim_one().await?;
+    ended(&db, &run, failure()).await?;
+    let after = get(&db, id).await?;
+    assert_eq!(db.state(run.claim.id).await?, Some(State::Dead));
+    assert_eq!((after.runs, after.consecutive_failures, db.count(WAITING).await?), (1, 1, 1));
+    let now = db.pitwheel().now().await?;
+    assert!(seconds(now, after.next_run_at.context("planned")?) >= 2, "not before the backoff");
+    Ok(())
+}
+
+#[tokio::test]
+async fn missed_times_are_made_up_for_as_the_policy_says() -> Result<()> {
+    for (misfire, runs, skipped) in [(Misfire::One, 1, 0), (Misfire::All, 6, 0)] {
+        let db = TestDb::new().await?;
+        let jobs = db.pitwheel().recurring();
+        let id = jobs.create(recurring("k", "every 10m")?.misfire(misfire)).await?.id;
+        make_older(&db, "55 minutes").await?;
+        let mut done = 0;
+        while let Some(run) = db.claim(1).await?.first() {
+            ended(&db, run, Outcome::Verdict(().into())).await?;
+            done += 1;
+        }
+        let after = get(&db, id).await?;
+        assert_eq!((done, after.runs, after.skipped), (runs, runs, skipped), "{misfire:?}");
+        let now = db.pitwheel().now().await?;
+        assert!((280..=300).contains(&seconds(now, after.next_run_at.context("planned")?)), "{misfire:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_handler_names_the_time_or_what_it_found() -> Result<()> {
+    let db = TestDb::new().await?;
+    let id = create(&db, "adaptive 1m..1h").await?;
+    let run = db.claim_one().await?;
+    ended(&db, &run, Outcome::Verdict(Verdict::complete().found(0).into())).await?;
+    let after = get(&db, id).await?;
+    assert_eq!(after.interval, Some(Duration::from_secs(90)));
+    assert_eq!(after.reason.as_deref(), Some("it found nothing new: 1m30s instead of 1m"));
+
+    db.pitwheel().recurring().run_now(id).await?;
+    let run = db.claim_one().await?;
+    let named = SystemTime::now() + Duration::from_secs(5000);
+    ended(&db, &run, Outcome::Verdict(Verdict::complete().next_at(named).into())).await?;
+    let after = get(&db, id).await?;
+    assert_eq!(seconds(named, after.next_run_at.context("planned")? + Duration::from_millis(1)), 0);
+    assert_eq!(after.reason.as_deref(), Some("its handler named the time"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_maintenance_plans_what_was_settled_in_sql_and_what_a_person_deleted() -> Result<()> {
+    let db = TestDb::new().await?;
+    let client = db.client().await?;
+    let id = create(&db, "every 15m").await?;
+    let run = db.claim_one().await?;
+    let done =
+        client.query_one("select pitwheel.complete($1, $2)", &[&run.claim.id, &run.claim.fence]).await?;
+    assert!(done.get::<_, bool>(0));
+    let unplanned = get(&db, id).await?;
+    assert_eq!((unplanned.runs, unplanned.next_run_at, db.count(LIVE).await?), (1, None, 0));
+    assert_eq!(plan_runs(&client).await?, 1);
+    assert_eq!(plan_runs(&client).await?, 0);
+    assert_eq!(db.count(WAITING).await?, 1);
+    let now = db.pitwheel().now().await?;
+    assert!(seconds(now, get(&db, id).await?.next_run_at.context("planned")?) > 800);
+
+    client.execute("delete from pitwheel.job", &[]).await?;
+    assert_eq!((plan_runs(&client).await?, db.count(WAITING).await?), (0, 0), "it does not look for it");
+    assert_eq!(restore_lost_runs(&client, 0).await?, id);
+    assert_eq!(restore_lost_runs(&client, id).await?, 0, "it starts again");
+    assert_eq!(db.count(WAITING).await?, 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_run_that_fails_in_sql_counts_for_its_recurring_job() -> Result<()> {
+    let db = TestDb::new().await?;
+    let client = db.client().await?;
+    let id = create(&db, "every 15m").await?;
+    let run = db.claim_one().await?;
+    let failed = "select pitwheel.fail($1, $2, 'no answer', interval '5 minutes')";
+    assert!(client.query_one(failed, &[&run.claim.id, &run.claim.fence]).await?.get::<_, bool>(0));
+    let after = get(&db, id).await?;
+    assert_eq!((after.consecutive_failures, after.last_error.as_deref()), (1, Some("no answer")));
+    assert_eq!(db.count(WAITING).await?, 1);
+
+    db.pitwheel().recurring().run_now(id).await?;
+    let run = db.claim_one().await?;
+    db.pitwheel().recurring().disable(id).await?;
+    assert!(client.query_one(failed, &[&run.claim.id, &run.claim.fence]).await?.get::<_, bool>(0));
+    assert_eq!((db.count(LIVE).await?, db.state(run.claim.id).await?), (0, Some(State::Cancelled)));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_crash_that_buries_a_run_does_not_end_its_recurring_job() -> Result<()> {
+    let db = TestDb::new().await?;
+    let id = create(&db, "every 15m").await?;
+    for _ in 0..2 {
+        let run = db.claim_one().await?;
+        db.expire_holder(&run).await?;
+        db.sweep().await?;
+    }
+    let worker = db.register().await?;
+    let run = db.claim_alone(worker).await?.context("it is a suspect")?;
+    db.expire_holder(&run).await?;
+    db.sweep().await?;
+    assert_eq!(db.state(run.claim.id).await?, Some(State::Dead));
+    let client = db.client().await?;
+    assert_eq!((plan_runs(&client).await?, db.count(WAITING).await?), (1, 1));
+    assert_eq!(get(&db, id).await?.consecutive_failures, 1);
+    Ok(())
+}
