@@ -1,6 +1,6 @@
--- has_entity_index.sql: whether the table $1 has an index that begins with the columns $2 and $3. Without it, the strategies that claim entities
--- would read the whole table.
-select exists (
+-- has_entity_index.sql: whether the table $1 exists, whether it has an index that begins with the columns $2 and $3, and whether $2 is never
+-- null. Without the index, the strategies that claim entities would read the whole table; an event without a key would never be claimed.
+select to_regclass($1) is not null as has_table, exists (
     select from pg_index as index
     where index.indrelid = to_regclass($1)
       and index.indisvalid
@@ -9,4 +9,7 @@ select exists (
            where attribute.attrelid = index.indrelid and attribute.attnum = index.indkey[0]) = $2
       and (select attribute.attname from pg_attribute as attribute
            where attribute.attrelid = index.indrelid and attribute.attnum = index.indkey[1]) = $3
-) as has_index, to_regclass($1) is not null as has_table
+) as has_index, exists (
+    select from pg_attribute as attribute
+    where attribute.attrelid = to_regclass($1) and attribute.attname = $2 and attribute.attnotnull
+) as has_key

@@ -2,10 +2,14 @@
 -- held. Claims of entities of which nothing is left to acknowledge ($6) end. Returns the entities that are held.
 -- The commit does not wait for the disk: if it is lost, the events are delivered again.
 with held as materialized (
-    select claim.entity_key
+    select held.entity_key
     from unnest($2::text[], $3::text[]) as asked(key, lease)
-    join pitwheel.outbox_claim as claim
-        on claim.source = $1 and claim.entity_key = asked.key and claim.lease = asked.lease::uuid
+    cross join lateral (
+        select claim.entity_key
+        from pitwheel.outbox_claim as claim
+        where claim.source = $1 and claim.entity_key = asked.key and claim.lease = asked.lease::uuid
+        limit 1
+    ) as held
 ),
 found as materialized (
     select event.tid

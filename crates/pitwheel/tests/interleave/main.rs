@@ -14,6 +14,7 @@ mod lanes;
 mod migrate;
 mod outbox;
 mod outbox_entities;
+mod outbox_entities_held;
 mod pipelines;
 mod recover;
 mod recurring;

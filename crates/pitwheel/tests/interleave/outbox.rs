@@ -174,7 +174,7 @@ async fn deliver(pitwheel: &Pitwheel, shared: &SharedRelay, is_new: bool) -> Res
 }
 
 /// Two events of one entity, of which the first may be committed last.
-fn two_writers(explorer: Explorer<'_>) -> Explorer<'_> {
+pub(crate) fn two_writers(explorer: Explorer<'_>) -> Explorer<'_> {
     let insert = "insert into pitwheel.outbox (entity_key, topic, type) values ('e', 'orders', 'changed')";
     explorer
         .session(Session::new("w").sql("begin").sql_as("insert", insert).sql("commit"))

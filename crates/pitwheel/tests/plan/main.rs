@@ -6,6 +6,7 @@ mod explain;
 mod functions;
 mod lanes;
 mod outbox;
+mod outbox_entities;
 mod pipelines;
 mod recurring;
 mod statements;

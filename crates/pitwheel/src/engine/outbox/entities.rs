@@ -12,6 +12,7 @@ use serde_json::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use crate::engine::outbox::claim::{Candidate, Claims, EntityLock};
 use crate::engine::outbox::event::{Acknowledged, Batch, Event, Place};
 use crate::engine::outbox::lease::{Kept, RelayLease, RelayOptions};
 use crate::engine::outbox::source::SourceTable;
@@ -22,6 +23,8 @@ use crate::postgres::{Ctid, Params, Pool, Sql, query};
 
 /// How often relays are declared dead whose lease has expired.
 const SWEEP: Duration = Duration::from_secs(1);
+/// With the longest name of a source, what the index of the claims accepts.
+const KEY_BYTES_MAX: usize = 2500;
 /// Entities per claim: each takes a lock until the commit, and the server's memory for locks is limited.
 const ENTITIES_MAX: usize = 200;
 /// Events per entity to expect, so that a batch is filled and not much more.
@@ -31,29 +34,21 @@ const EVENTS_MIN: usize = 10;
 /// Bytes of payloads per read, of all entities together. An entity returns one event at least.
 const BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// How entities are locked while they are claimed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EntityLock {
-    /// By an advisory lock.
-    Advisory,
-    /// By the row of the entity's first event.
-    Row,
-}
-
 /// The entities that one relay holds.
 pub struct Entities {
     pool: Pool,
     source: SourceTable,
     source_name: String,
-    lock: EntityLock,
+    claims: Claims,
     lease: RelayLease,
     held: BTreeMap<String, Claim>,
     /// Where the next claim begins in the order of keys.
-    after: String,
+    next_key: String,
     index_checked: bool,
-    /// After an error, all claims are given up: one may have been committed that is not known here.
-    stale: bool,
+    long_key_reported: bool,
     next_sweep: Instant,
+    /// When the claims at the database are compared with those that are known here; after an error, at once.
+    next_check: Instant,
 }
 
 struct Claim {
@@ -78,43 +73,40 @@ impl Entities {
             ));
         }
         let source_name = source.name();
-        let strategy = match lock {
-            EntityLock::Advisory => "advisory",
-            EntityLock::Row => "row-lock",
-        };
-        let lease = RelayLease::new(pool.clone(), options, &source_name, strategy)?;
+        let lease = RelayLease::new(pool.clone(), options, &source_name, lock.name())?;
+        let now = Instant::now();
         Ok(Entities {
+            claims: Claims::new(pool.clone(), &source, lock),
             pool,
             source,
             source_name,
-            lock,
             lease,
             held: BTreeMap::new(),
-            after: String::new(),
+            next_key: String::new(),
             index_checked: false,
-            stale: false,
-            next_sweep: Instant::now(),
+            long_key_reported: false,
+            next_sweep: now,
+            next_check: now,
         })
     }
 
-    /// Refuses a table that does not exist, or without the index that claims need. Otherwise the first [`Strategy::take`] does.
+    /// Refuses a table that does not fit, or without the index that claims need. Otherwise the first [`Strategy::take`] does.
     pub async fn check_table(&self) -> Result<(), Error> {
         self.source.check_index(&self.pool.get().await?).await
     }
 
-    async fn keep_lease(&mut self) -> Result<(), Error> {
-        if std::mem::take(&mut self.stale) {
-            self.held.clear();
-            self.lease.end().await?;
+    /// After an error, the next take looks what is held: a statement may have been committed all the same.
+    fn noted<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
+        if result.is_err() {
+            self.next_check = Instant::now();
         }
-        if self.lease.keep().await? == Kept::New {
-            self.held.clear();
-        }
-        Ok(())
+        result
     }
 
     async fn try_take(&mut self, limit: usize) -> Result<Vec<Event>, Error> {
-        self.keep_lease().await?;
+        if self.lease.keep().await? == Kept::New {
+            self.held.clear();
+        }
         if !self.index_checked {
             self.source.check_index(&self.pool.get().await?).await?;
             self.index_checked = true;
@@ -123,59 +115,54 @@ impl Entities {
             self.lease.sweep().await?;
             self.next_sweep = Instant::now() + SWEEP;
         }
+        if Instant::now() >= self.next_check {
+            self.free_unknown().await?;
+            self.next_check = Instant::now() + self.lease.length();
+        }
         if self.held.len() * EVENTS_EXPECTED < limit {
-            self.claim((limit / EVENTS_EXPECTED).clamp(1, ENTITIES_MAX)).await?;
+            self.claim((limit / EVENTS_EXPECTED).clamp(2, ENTITIES_MAX)).await?;
         }
         self.read(limit).await
     }
 
+    /// Ends claims that are not known here, which else would be held as long as this relay lives.
+    async fn free_unknown(&self) -> Result<(), Error> {
+        let Some(relay) = self.lease.relay() else { return Ok(()) };
+        let (_, leases) = self.columns(self.held.keys());
+        self.claims.free_unknown(relay, &leases).await
+    }
+
     /// Claims the next entities, in the order of their keys. At the end, the next claim begins again.
     async fn claim(&mut self, most: usize) -> Result<(), Error> {
-        let client = self.pool.get().await?;
-        let sql = self.source.statement(include_str!("../../../sql/outbox/candidates.sql"));
-        let asked = most as i64;
-        let params: Params =
-            &[(&self.after, Type::TEXT), (&asked, Type::INT8), (&self.source_name, Type::TEXT)];
-        let found = client.rows(&sql, params).await?;
-        let last = found.last().filter(|_| found.len() == most).map(|row| row.get(0));
-        let candidates: Vec<String> = found.iter().filter(|row| row.get(1)).map(|row| row.get(0)).collect();
-        drop(client);
-        if !candidates.is_empty() {
-            let claimed = self.lock_and_claim(&candidates).await?;
-            self.held.extend(
-                claimed
-                    .into_iter()
-                    .map(|(key, lease)| (key, Claim { lease: lease.into(), taken: BTreeSet::new() })),
-            );
+        let mut found = self.claims.candidates(&self.next_key, most).await?;
+        let last = found.last().filter(|_| found.len() == most).map(|candidate| candidate.key.clone());
+        self.leave_out_long_keys(&mut found);
+        let dead = found.iter().filter_map(|one| Some((one.key.clone(), one.dead_lease.clone()?)));
+        let (dead_keys, dead_leases): (Vec<String>, Vec<String>) = dead.unzip();
+        self.claims.free(&dead_keys, &dead_leases).await?;
+        let free: Vec<String> = found.into_iter().filter(|one| one.is_free).map(|one| one.key).collect();
+        if let Some(relay) = self.lease.relay().filter(|_| !free.is_empty()) {
+            let claimed = self.claims.claim(&free, relay, self.lease.length()).await?;
+            let new = |lease: String| Claim { lease: lease.into(), taken: BTreeSet::new() };
+            self.held.extend(claimed.into_iter().map(|(key, lease)| (key, new(lease))));
         }
-        self.after = last.unwrap_or_default();
+        self.next_key = last.unwrap_or_default();
         Ok(())
     }
 
-    /// In one transaction: the locks, then the claims, by a statement of its own, which sees what was committed before the locks were
-    /// taken.
-    async fn lock_and_claim(&self, candidates: &[String]) -> Result<Vec<(String, String)>, Error> {
-        let Some(relay) = self.lease.relay() else { return Ok(Vec::new()) };
-        let mut client = self.pool.get().await?;
-        let transaction = client.transaction().await?;
-        let locked = match self.lock {
-            EntityLock::Advisory => {
-                let params: Params = &[(&candidates, Type::TEXT_ARRAY), (&self.source_name, Type::TEXT)];
-                query(transaction.client(), include_str!("../../../sql/outbox/lock_advisory.sql"), params)
-                    .await?
-            }
-            EntityLock::Row => {
-                let sql = self.source.statement(include_str!("../../../sql/outbox/lock_heads.sql"));
-                query(transaction.client(), &sql, &[(&candidates, Type::TEXT_ARRAY)]).await?
-            }
-        };
-        let locked: Vec<String> = locked.iter().map(|row| row.get(0)).collect();
-        let params: Params =
-            &[(&self.source_name, Type::TEXT), (&locked, Type::TEXT_ARRAY), (&relay, Type::TEXT)];
-        let sql = include_str!("../../../sql/outbox/claim_entities.sql");
-        let claimed = query(transaction.client(), sql, params).await?;
-        transaction.commit().await?;
-        Ok(claimed.iter().map(|row| (row.get(0), row.get(1))).collect())
+    /// Events with such a key stay in their table.
+    fn leave_out_long_keys(&mut self, found: &mut Vec<Candidate>) {
+        let Some(long) = found.iter().find(|one| one.key.len() > KEY_BYTES_MAX) else { return };
+        if !self.long_key_reported {
+            let (source, bytes) = (&*self.source_name, long.key.len());
+            tracing::error!(
+                source,
+                bytes,
+                "an entity key is longer than {KEY_BYTES_MAX} bytes: its events are not sent"
+            );
+            self.long_key_reported = true;
+        }
+        found.retain(|one| one.key.len() <= KEY_BYTES_MAX);
     }
 
     /// The events of the entities that are held. Those without events are given back.
@@ -213,13 +200,7 @@ impl Entities {
     async fn free_empty(&mut self) -> Result<(), Error> {
         let empty = self.held.iter().filter(|(_, claim)| claim.taken.is_empty()).map(|(key, _)| key);
         let (keys, leases) = self.columns(empty);
-        if keys.is_empty() {
-            return Ok(());
-        }
-        let params: Params =
-            &[(&self.source_name, Type::TEXT), (&keys, Type::TEXT_ARRAY), (&leases, Type::TEXT_ARRAY)];
-        let sql = include_str!("../../../sql/outbox/free_entities.sql");
-        self.pool.run(async |client| query(&client, sql, params).await).await?;
+        self.claims.free(&keys, &leases).await?;
         self.held.retain(|_, claim| !claim.taken.is_empty());
         Ok(())
     }
@@ -253,26 +234,16 @@ impl Entities {
         let rows = self.pool.run(async |client| client.rows(&sql, params).await).await?;
         Ok(rows.first().map(|row| row.get::<_, Vec<String>>(0)).unwrap_or_default().into_iter().collect())
     }
-}
 
-impl Strategy for Entities {
-    async fn take(&mut self, limit: usize) -> Result<Batch, Error> {
-        let taken = self.try_take(limit).await;
-        self.stale |= taken.is_err();
-        Ok(Batch { events: taken?, deadline: self.lease.deadline() })
-    }
-
-    async fn acknowledge(&mut self, sent: &[Event]) -> Result<Acknowledged, Error> {
-        let kept = self.keep_lease().await;
-        self.stale |= kept.is_err();
-        kept?;
+    async fn try_acknowledge(&mut self, sent: &[Event]) -> Result<usize, Error> {
+        if !self.lease.renew().await? {
+            self.held.clear();
+        }
         if sent.is_empty() {
-            return Ok(Acknowledged { lost: 0, deadline: self.lease.deadline() });
+            return Ok(0);
         }
         let begun = Instant::now();
-        let finished = self.finish(sent).await;
-        self.stale |= finished.is_err();
-        let still_held = finished?;
+        let still_held = self.finish(sent).await?;
         let mut lost = 0;
         for event in sent {
             if !still_held.contains(&event.entity_key) {
@@ -286,10 +257,10 @@ impl Strategy for Entities {
         }
         self.held.retain(|_, claim| !claim.taken.is_empty());
         metrics::outbox_acknowledged(sent.len() - lost, lost, begun.elapsed());
-        Ok(Acknowledged { lost, deadline: self.lease.deadline() })
+        Ok(lost)
     }
 
-    async fn park(&mut self, event: &Event, reason: &str) -> Result<bool, Error> {
+    async fn try_park(&mut self, event: &Event, reason: &str) -> Result<bool, Error> {
         if !self.holds(event) {
             return Ok(false);
         }
@@ -303,14 +274,30 @@ impl Strategy for Entities {
             (&reason, Type::TEXT),
         ];
         let sql = include_str!("../../../sql/outbox/park_entity.sql");
-        let parked = self.pool.run(async |client| query(&client, sql, params).await).await;
-        self.stale |= parked.is_err();
-        let parked = parked?.first().is_some_and(|row| row.get(0));
+        let rows = self.pool.run(async |client| query(&client, sql, params).await).await?;
+        let parked = rows.first().is_some_and(|row| row.get(0));
         self.held.remove(&event.entity_key);
         if parked {
             metrics::outbox_parked();
         }
         Ok(parked)
+    }
+}
+
+impl Strategy for Entities {
+    async fn take(&mut self, limit: usize) -> Result<Batch, Error> {
+        let taken = self.try_take(limit).await;
+        Ok(Batch { events: self.noted(taken)?, deadline: self.lease.deadline() })
+    }
+
+    async fn acknowledge(&mut self, sent: &[Event]) -> Result<Acknowledged, Error> {
+        let lost = self.try_acknowledge(sent).await;
+        Ok(Acknowledged { lost: self.noted(lost)?, deadline: self.lease.deadline() })
+    }
+
+    async fn park(&mut self, event: &Event, reason: &str) -> Result<bool, Error> {
+        let parked = self.try_park(event, reason).await;
+        self.noted(parked)
     }
 
     fn holds(&self, event: &Event) -> bool {

@@ -82,26 +82,35 @@ impl RelayLease {
         Ok(RelayLease { pool, options, source, strategy, relay: None, renewed_at: Instant::now() })
     }
 
-    /// Registers the relay, or renews its lease when that is due.
+    /// Registers the relay, or renews its lease when that is due. Call it when nothing that is held is on its way to a sink.
     pub(super) async fn keep(&mut self) -> Result<Kept, Error> {
-        let begun = Instant::now();
-        if let Some(relay) = &self.relay {
-            if begun.duration_since(self.renewed_at) < self.options.lease / RENEWALS {
-                return Ok(Kept::Same);
-            }
-            if self.pool.run(async |client| renew(&client, relay).await).await? {
-                self.renewed_at = begun;
-                return Ok(Kept::Same);
-            }
-            tracing::warn!(relay = self.options.name, "the lease has expired: it is a new relay from now on");
-            self.relay = None;
+        if self.renew().await? {
+            return Ok(Kept::Same);
         }
+        let begun = Instant::now();
         self.relay = Some(self.register().await?);
         self.renewed_at = begun;
         Ok(Kept::New)
     }
 
-    /// Renews with the next call of [`RelayLease::keep`], even if that is not due.
+    /// Renews the lease when that is due. False: it has expired, and all that was held is lost. It does not register: the deadline of another
+    /// relay would count for events that are on their way.
+    pub(super) async fn renew(&mut self) -> Result<bool, Error> {
+        let Some(relay) = &self.relay else { return Ok(false) };
+        let begun = Instant::now();
+        if begun.duration_since(self.renewed_at) < self.options.lease / RENEWALS {
+            return Ok(true);
+        }
+        if self.pool.run(async |client| renew(&client, relay).await).await? {
+            self.renewed_at = begun;
+            return Ok(true);
+        }
+        tracing::warn!(relay = self.options.name, "the lease has expired: it is a new relay from now on");
+        self.relay = None;
+        Ok(false)
+    }
+
+    /// The next call of [`RelayLease::keep`] renews, even if that is not due.
     pub(super) fn renew_soon(&mut self) {
         self.renewed_at = self.renewed_at.min(Instant::now() - self.options.lease / RENEWALS);
     }
@@ -111,9 +120,17 @@ impl RelayLease {
         self.relay.as_deref()
     }
 
-    /// Nothing may be sent after this.
+    /// Nothing may be sent after this. It has passed if the lease was lost.
     pub(super) fn deadline(&self) -> Instant {
-        self.renewed_at + self.options.lease - self.options.lease / MARGIN_PART
+        match self.relay {
+            Some(_) => self.renewed_at + self.options.lease - self.options.lease / MARGIN_PART,
+            None => self.renewed_at,
+        }
+    }
+
+    /// How long others wait for this relay.
+    pub(super) fn length(&self) -> Duration {
+        self.options.lease
     }
 
     /// Declares relays dead whose lease has expired.

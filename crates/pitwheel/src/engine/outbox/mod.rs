@@ -4,6 +4,7 @@
 
 mod acknowledge;
 pub(crate) mod add;
+mod claim;
 mod entities;
 pub(crate) mod event;
 mod late;
@@ -15,7 +16,8 @@ mod shards;
 mod source;
 mod strategy;
 
-pub use self::entities::{Entities, EntityLock};
+pub use self::claim::EntityLock;
+pub use self::entities::Entities;
 pub use self::event::{Acknowledged, Batch, Event};
 pub use self::lease::RelayOptions;
 pub use self::ownership::SHARDS;

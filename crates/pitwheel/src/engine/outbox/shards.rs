@@ -80,18 +80,23 @@ impl Shards {
         self.next_turn = Instant::now();
     }
 
-    /// Registers, or renews when that is due.
-    async fn keep_lease(&mut self) -> Result<(), Error> {
-        if self.lease.keep().await? == Kept::New {
-            metrics::shards_moved("lost", self.held.len());
-            self.held.clear();
-            self.next_turn = Instant::now();
-        }
-        Ok(())
+    /// The lease has expired.
+    fn lose_all(&mut self) {
+        metrics::shards_moved("lost", self.held.len());
+        self.held.clear();
+        self.next_turn = Instant::now();
+    }
+
+    /// After an error, the next take looks what is held.
+    fn noted<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
+        self.stale |= result.is_err();
+        result
     }
 
     async fn try_take(&mut self, limit: usize) -> Result<Vec<Event>, Error> {
-        self.keep_lease().await?;
+        if self.lease.keep().await? == Kept::New {
+            self.lose_all();
+        }
         if std::mem::take(&mut self.stale) {
             self.held.clear();
             self.writers = Writers::default();
@@ -315,26 +320,16 @@ impl Shards {
         }
         Ok(moved)
     }
-}
 
-impl Strategy for Shards {
-    async fn take(&mut self, limit: usize) -> Result<Batch, Error> {
-        let taken = self.try_take(limit).await;
-        self.stale |= taken.is_err();
-        Ok(Batch { events: taken?, deadline: self.lease.deadline() })
-    }
-
-    async fn acknowledge(&mut self, sent: &[Event]) -> Result<Acknowledged, Error> {
-        let kept = self.keep_lease().await;
-        self.stale |= kept.is_err();
-        kept?;
+    async fn try_acknowledge(&mut self, sent: &[Event]) -> Result<usize, Error> {
+        if !self.lease.renew().await? {
+            self.lose_all();
+        }
         if sent.is_empty() {
-            return Ok(Acknowledged { lost: 0, deadline: self.lease.deadline() });
+            return Ok(0);
         }
         let (begun, keep) = (Instant::now(), self.options.keep.is_some());
-        let acknowledged = self.pool.run(async |client| acknowledge(&client, sent, keep).await).await;
-        self.stale |= acknowledged.is_err();
-        let still_held = acknowledged?;
+        let still_held = self.pool.run(async |client| acknowledge(&client, sent, keep).await).await?;
         let mut lost = 0;
         for event in sent {
             if !still_held.contains(&event.place.shard) {
@@ -347,24 +342,39 @@ impl Strategy for Shards {
             }
         }
         metrics::outbox_acknowledged(sent.len() - lost, lost, begun.elapsed());
-        Ok(Acknowledged { lost, deadline: self.lease.deadline() })
+        Ok(lost)
     }
 
-    async fn park(&mut self, event: &Event, reason: &str) -> Result<bool, Error> {
+    async fn try_park(&mut self, event: &Event, reason: &str) -> Result<bool, Error> {
         if !self.holds(event) {
             return Ok(false);
         }
         let shard = event.place.shard;
         let ids = self.held.get(&shard).map(|held| held.taken_from(&event.entity_key, event.id));
         let parking = Some(Parking { event, reason });
-        let parked = self.move_events(shard, parking, &ids.unwrap_or_default()).await;
-        self.stale |= parked.is_err();
-        let parked = parked?;
+        let parked = self.move_events(shard, parking, &ids.unwrap_or_default()).await?;
         if let Some(held) = self.held.get_mut(&shard).filter(|_| parked) {
             held.park(&event.entity_key);
             metrics::outbox_parked();
         }
         Ok(parked)
+    }
+}
+
+impl Strategy for Shards {
+    async fn take(&mut self, limit: usize) -> Result<Batch, Error> {
+        let taken = self.try_take(limit).await;
+        Ok(Batch { events: self.noted(taken)?, deadline: self.lease.deadline() })
+    }
+
+    async fn acknowledge(&mut self, sent: &[Event]) -> Result<Acknowledged, Error> {
+        let lost = self.try_acknowledge(sent).await;
+        Ok(Acknowledged { lost: self.noted(lost)?, deadline: self.lease.deadline() })
+    }
+
+    async fn park(&mut self, event: &Event, reason: &str) -> Result<bool, Error> {
+        let parked = self.try_park(event, reason).await;
+        self.noted(parked)
     }
 
     fn holds(&self, event: &Event) -> bool {

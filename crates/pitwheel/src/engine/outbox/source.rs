@@ -5,7 +5,7 @@
 use tokio_postgres::types::Type;
 
 use crate::error::Error;
-use crate::postgres::{Sql, query};
+use crate::postgres::{Params, Sql, query};
 
 const SENT_BY_DELETE: &str = include_str!("../../../sql/outbox/sent_by_delete.sql");
 const SENT_BY_MARK: &str = include_str!("../../../sql/outbox/sent_by_mark.sql");
@@ -149,26 +149,26 @@ impl SourceTable {
             .replace("{waiting}", &waiting)
     }
 
-    /// Refuses a table that does not exist, or without the index that claims need.
+    /// Refuses a table that does not exist, or without the index that claims need, or with events that may have no key.
     pub(super) async fn check_index(&self, client: &impl Sql) -> Result<(), Error> {
         let table = format!("{}.{}", identifier(&self.schema), identifier(&self.table));
-        let params: &[(&(dyn tokio_postgres::types::ToSql + Sync), Type)] =
-            &[(&table, Type::TEXT), (&self.entity_key, Type::TEXT), (&self.id, Type::TEXT)];
+        let params: Params = &[(&table, Type::TEXT), (&self.entity_key, Type::TEXT), (&self.id, Type::TEXT)];
         let rows = query(client, include_str!("../../../sql/outbox/has_entity_index.sql"), params).await?;
-        let (has_index, has_table) =
-            rows.first().map_or((false, false), |row| (row.get::<_, bool>(0), row.get::<_, bool>(1)));
-        match (has_table, has_index) {
-            (false, _) => {
-                Err(Error::Invalid(format!("table `{}` does not exist: check its name", self.name())))
-            }
-            (true, false) => Err(Error::Invalid(format!(
-                "table `{}` has no index for claims: run `create index concurrently on {table} ({}, {})`",
-                self.name(),
-                identifier(&self.entity_key),
-                identifier(&self.id)
-            ))),
-            (true, true) => Ok(()),
-        }
+        let found = |at: usize| rows.first().is_some_and(|row| row.get(at));
+        let (has_table, has_index, has_key) = (found(0), found(1), found(2));
+        let (name, key, id) = (self.name(), identifier(&self.entity_key), identifier(&self.id));
+        let problem = match (has_table, has_index, has_key) {
+            (true, true, true) => return Ok(()),
+            (false, ..) => format!("table `{name}` does not exist: check its name"),
+            (_, false, _) => format!(
+                "table `{name}` has no index for claims: run `create index concurrently on {table} ({key}, {id})`"
+            ),
+            (_, _, false) => format!(
+                "the entity key of table `{name}` may be null, and such events would wait for ever: run \
+                 `alter table {table} alter column {key} set not null`"
+            ),
+        };
+        Err(Error::Invalid(problem))
     }
 }
 

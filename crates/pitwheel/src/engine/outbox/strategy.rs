@@ -18,7 +18,8 @@ pub trait Strategy: Send {
     fn take(&mut self, limit: usize) -> impl Future<Output = Result<Batch, Error>> + Send;
 
     /// These events were delivered: of each entity the first of those taken, without a gap. Renews the lease when it is due. With no events it
-    /// only renews; call it so at least three times per lease while a send takes long.
+    /// only renews; call it so at least three times per lease while a send takes long. It gives up nothing, also after an error. If the lease was
+    /// lost, the deadline that it returns has passed.
     fn acknowledge(&mut self, sent: &[Event]) -> impl Future<Output = Result<Acknowledged, Error>> + Send;
 
     /// Parks the entity of an event that can never be delivered: this event, and all of the entity behind it, wait for an
