@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use pitwheel::engine::outbox::Event;
 use pitwheel_relay::{Kafka, KafkaSettings, Limit, Outcome, Sink};
-use pitwheel_testkit::{KafkaBroker, TestDb, connect};
+use pitwheel_testkit::{KafkaBroker, ScratchFolder, TestDb, connect};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::ONE_AT_A_TIME;
 use crate::support::consumer::Consumer;
+use crate::support::holdings::{HoldingLog, Holdings};
 use crate::support::load::{Load, arrivals};
 use crate::support::topic;
 
@@ -42,6 +44,7 @@ const CLAIM: &str = "
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_checker_finds_that_the_source_design_breaks_the_order() -> Result<()> {
+    let _turn = ONE_AT_A_TIME.lock().await;
     let db = TestDb::unmigrated().await?;
     let broker = KafkaBroker::shared().await?;
     topic::create(&broker.address(), "source", &[]).await?;
@@ -49,8 +52,10 @@ async fn the_checker_finds_that_the_source_design_breaks_the_order() -> Result<(
     db.client().await?.batch_execute(TABLE).await?;
     let load = Load::start(db.url(), INSERT).await?;
     let (stop, mut workers) = (CancellationToken::new(), JoinSet::new());
+    let folder = ScratchFolder::create()?;
     for worker in 0..WORKERS as i32 {
-        workers.spawn(work(db.url().to_owned(), broker.address(), worker, stop.clone()));
+        let log = HoldingLog::create(folder.path(), &worker.to_string())?;
+        workers.spawn(work(db.url().to_owned(), broker.address(), worker, log, stop.clone()));
     }
     let begun = Instant::now();
     let mut early = 0;
@@ -64,12 +69,21 @@ async fn the_checker_finds_that_the_source_design_breaks_the_order() -> Result<(
     }
     load.finish(db.url()).await?;
     ensure!(early > 0, "the checker found nothing in {} messages", consumer.messages().len());
+    let by_two = Holdings::read(folder.path())?.held_by_two().len();
+    ensure!(by_two > 0, "the checker found no entity that two held");
+    println!("{by_two} times, two held an entity");
     println!("{early} of {} came early after {:?}", consumer.messages().len(), begun.elapsed());
     Ok(())
 }
 
 /// A worker of that design: claims, sends in the order of ids, marks as sent.
-async fn work(url: String, broker: String, worker: i32, stop: CancellationToken) -> Result<()> {
+async fn work(
+    url: String,
+    broker: String,
+    worker: i32,
+    mut log: HoldingLog,
+    stop: CancellationToken,
+) -> Result<()> {
     let client = connect(&url).await?;
     let mut kafka = Kafka::new(KafkaSettings { brokers: broker, ..KafkaSettings::default() })?;
     while !stop.is_cancelled() {
@@ -78,9 +92,12 @@ async fn work(url: String, broker: String, worker: i32, stop: CancellationToken)
         let event =
             |row: &tokio_postgres::Row| Event::unheld(row.get(0), row.get(1), "source", "step", row.get(2));
         let events: Vec<Event> = rows.iter().map(event).collect();
-        let limit = Limit::new(Instant::now() + Duration::from_secs(10), CancellationToken::new());
+        let deadline = Instant::now() + Duration::from_secs(10);
+        log.begin(deadline, events.iter().map(|event| &*event.entity_key));
+        let limit = Limit::new(deadline, CancellationToken::new());
         let outcomes = kafka.send(&events, &limit).await;
         ensure!(outcomes.iter().all(|outcome| *outcome == Outcome::Sent), "{outcomes:?}");
+        log.end();
         let ids: Vec<i64> = events.iter().map(|event| event.id).collect();
         client.execute("update outbox set status = 'SENT' where id = any($1)", &[&ids]).await?;
     }

@@ -38,13 +38,19 @@ impl Arrivals {
         self.entities.values().map(|numbers| early(numbers)).sum()
     }
 
+    /// What was committed and not received, of each entity.
+    pub(crate) fn missing<'a>(&self, committed: &'a BTreeMap<String, i64>) -> Vec<(&'a str, Vec<i64>)> {
+        let of_entity = |(entity, last): (&'a String, &i64)| {
+            let is_missing = |number: &i64| !self.seen.contains(&(entity.clone(), *number));
+            (&**entity, (1..=*last).filter(is_missing).collect::<Vec<i64>>())
+        };
+        committed.iter().map(of_entity).filter(|(_, numbers)| !numbers.is_empty()).collect()
+    }
+
     /// Compares with what was committed: of each entity its last number.
     pub(crate) fn check(&self, committed: &BTreeMap<String, i64>) -> Verdict {
-        let mut verdict = Verdict::default();
-        for (entity, last) in committed {
-            let missing = (1..=*last).filter(|number| !self.seen.contains(&(entity.clone(), *number)));
-            verdict.lost += missing.count();
-        }
+        let lost = self.missing(committed).iter().map(|(_, numbers)| numbers.len()).sum();
+        let mut verdict = Verdict { lost, ..Verdict::default() };
         for (entity, numbers) in &self.entities {
             let last = committed.get(entity).copied().unwrap_or(0);
             verdict.unknown += numbers.iter().filter(|number| **number > last || **number < 1).count();

@@ -2,5 +2,6 @@
 
 pub(crate) mod arrivals;
 pub(crate) mod consumer;
+pub(crate) mod holdings;
 pub(crate) mod load;
 pub(crate) mod topic;
