@@ -182,6 +182,25 @@ async fn an_event_that_is_committed_late_is_found() -> Result<()> {
     Ok(())
 }
 
+/// After an outage of the sink, reads may be smaller than those before: the relay holds more shards, or events are larger.
+#[tokio::test]
+async fn events_that_were_taken_and_not_sent_are_taken_again_after_smaller_reads() -> Result<()> {
+    let db = TestDb::new().await?;
+    let mut relay = relay(&db, "one")?;
+    take(&mut relay).await?;
+    let added = add(&db, &["a"; 10]).await?;
+    for _ in 0..2 {
+        assert_eq!(ids(&take(&mut relay).await?), added, "the sink did not take them");
+    }
+    let first = relay.take(1).await?.events;
+    assert_eq!(ids(&first), added[..1]);
+    assert_eq!(relay.acknowledge(&first).await?.lost, 0);
+    for _ in 0..2 {
+        assert_eq!(ids(&take(&mut relay).await?), added[1..]);
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn the_next_holder_begins_at_the_saved_floor() -> Result<()> {
     let db = TestDb::new().await?;

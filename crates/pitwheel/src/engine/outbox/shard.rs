@@ -14,7 +14,7 @@ pub(super) struct Shard {
     pub(super) restart: i64,
     /// No event with an id up to this is left, or can still appear.
     pub(super) floor: i64,
-    /// The last id that was read.
+    /// The last id that the last read returned; of a read that returned none, that of the one before.
     read_up_to: i64,
     /// Events that were taken and are neither acknowledged nor parked, each with its entity.
     taken: BTreeMap<i64, String>,
@@ -49,13 +49,13 @@ impl Shard {
         self.taken.first_key_value().map_or(self.read_up_to, |(id, _)| self.read_up_to.min(id - 1))
     }
 
-    /// Takes the events that a read returned, of which it asked for `asked`, in the order of their ids. What was taken before is
-    /// among them.
+    /// Takes the events that a read returned, of which it asked for `asked`, in the order of their ids. Every read begins at the floor.
+    /// If it asked for fewer than the one before, some that were taken are not among them, and are read again later.
     pub(super) fn read<'a>(&mut self, asked: usize, events: impl Iterator<Item = (i64, &'a str)>) -> usize {
         self.taken.clear();
         let mut late = 0;
         for (id, entity) in events {
-            self.read_up_to = self.read_up_to.max(id);
+            self.read_up_to = id;
             late += usize::from(self.delivered.get(entity).is_some_and(|last| *last > id));
             self.taken.insert(id, entity.to_owned());
         }
@@ -149,6 +149,17 @@ mod tests {
         assert_eq!(shard.bound(), 11);
         shard.delivered(12);
         assert_eq!(shard.bound(), 13);
+    }
+
+    #[test]
+    fn what_a_smaller_read_leaves_out_stays_above_the_bound() {
+        let mut shard = shard();
+        read(&mut shard, 10, &[11, 12, 13, 14]);
+        read(&mut shard, 2, &[11, 12]);
+        [11, 12].iter().for_each(|id| shard.delivered(*id));
+        assert_eq!(shard.bound(), 12);
+        shard.raise_floor(100);
+        assert_eq!(shard.floor, 12);
     }
 
     #[test]
