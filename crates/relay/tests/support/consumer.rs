@@ -28,6 +28,8 @@ impl Consumer {
             .set("bootstrap.servers", address)
             .set("group.id", "test")
             .set("enable.auto.commit", "false")
+            // After a crash of the broker, a consumer may take its position for lost. From the end it would miss events.
+            .set("auto.offset.reset", "earliest")
             .set("reconnect.backoff.max.ms", "500")
             .set("fetch.wait.max.ms", "10")
             .create()?;
