@@ -77,3 +77,30 @@ async fn a_claim_that_its_relay_does_not_know_is_freed_also_without_an_error() -
     }
     Ok(())
 }
+
+#[tokio::test]
+async fn shards_and_claims_of_entities_exclude_each_other() -> Result<()> {
+    let db = database().await?;
+    let pool = || db.pitwheel().pool_for_loops(2, Duration::from_secs(10));
+    let options = || RelayOptions { lease: Duration::from_secs(600), ..RelayOptions::default() };
+    let entities = |lock| anyhow::Ok(Entities::new(pool()?, options(), SourceTable::pitwheel(), lock)?);
+    let (mut shards, mut more_shards) = (Shards::new(pool()?, options())?, Shards::new(pool()?, options())?);
+    let (mut advisory, mut row) = (entities(EntityLock::Advisory)?, entities(EntityLock::Row)?);
+
+    assert_eq!(shards.take(10).await?.events.len(), 1);
+    more_shards.take(10).await?;
+    let refused = advisory.take(10).await.expect_err("shards are in use").to_string();
+    assert!(refused.contains("by `shards`"), "{refused}");
+
+    shards.release().await?;
+    // The other one has died: its lease expires.
+    db.client()
+        .await?
+        .batch_execute("update pitwheel.outbox_relay set lease_until = clock_timestamp() - interval '1 s'")
+        .await?;
+    assert_eq!(advisory.take(10).await?.events.len(), 1);
+    row.take(10).await?;
+    let refused = shards.take(10).await.expect_err("entities are claimed").to_string();
+    assert!(refused.contains("by `advisory` or `row-lock`"), "{refused}");
+    Ok(())
+}

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use tokio_postgres::IsolationLevel;
 use tokio_postgres::types::Type;
 
 use crate::engine::enqueue::millis;
@@ -153,6 +154,13 @@ impl RelayLease {
     }
 
     async fn register(&self) -> Result<String, Error> {
+        // A dead relay must not keep others out.
+        self.sweep().await?;
+        let mut client = self.pool.get().await?;
+        let begin = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
+        let transaction = begin.start().await?;
+        let lock = include_str!("../../../sql/outbox/lock_registration.sql");
+        query(transaction.client(), lock, &[(&self.source, Type::TEXT)]).await?;
         let lease = millis(self.options.lease);
         let params: Params = &[
             (&self.options.name, Type::TEXT),
@@ -162,10 +170,15 @@ impl RelayLease {
             (&self.options.shards, Type::INT2_ARRAY),
         ];
         let sql = include_str!("../../../sql/outbox/register_relay.sql");
-        let rows = self.pool.run(async |client| query(&client, sql, params).await).await?;
-        rows.first()
-            .map(|row| row.get(0))
-            .ok_or_else(|| Error::Invalid("the registration returned no row".into()))
+        let rows = query(transaction.client(), sql, params).await?;
+        transaction.commit().await?;
+        let source = &self.source;
+        rows.first().map(|row| row.get(0)).ok_or_else(|| {
+            let others = if self.strategy == "shards" { "`advisory` or `row-lock`" } else { "`shards`" };
+            Error::Invalid(format!(
+                "other relays send the events of `{source}` by {others}: stop them first, or use their strategy"
+            ))
+        })
     }
 }
 
