@@ -26,7 +26,7 @@ const LINGER: Duration = Duration::from_millis(2);
 
 /// 100 bytes, the size that the README states.
 pub(crate) const PAYLOAD: &str =
-    r#"{"user_id":12345678,"email":"somebody@example.com","template":"welcome","locale":"en_GB","tries":10}"#;
+    r#"{"user_id":12345678,"email":"customer@example.com","template":"welcome","locale":"en_GB","tries":10}"#;
 
 /// Jobs per second that two connections claim and complete, with `jobs` waiting at the start.
 pub(crate) async fn raw_drain(url: &str, jobs: u64) -> Result<f64> {

@@ -15,7 +15,7 @@ from pitwheel import Client, Context, NewJob, Worker
 KIND = "quiet_mail"
 PAYLOAD = {
     "user_id": 12345678,
-    "email": "somebody@example.com",
+    "email": "customer@example.com",
     "template": "welcome",
     "locale": "en_GB",
     "tries": 10,
