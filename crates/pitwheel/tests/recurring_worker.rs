@@ -59,6 +59,24 @@ async fn many_that_are_due_in_the_same_second_run_once_each_and_starve_no_other_
     Ok(())
 }
 
+/// A settle must not write new index entries of the recurring job, also when all of a page are settled at once.
+#[tokio::test]
+async fn the_settle_of_a_run_leaves_its_recurring_job_in_its_page() -> Result<()> {
+    let db = TestDb::new().await?;
+    let new: Result<Vec<_>> = (1..=DUE_TOGETHER).map(|n| recurring(n, "every 1d")).collect();
+    db.pitwheel().recurring().create_many(new?).await?;
+    let handler = |_: Work, _: Context| std::future::ready(Ok::<_, String>(()));
+    let running = start_worker(Worker::new(db.pitwheel()).queue("default", 500).handle(handler));
+    let settled = "select count(*) from pitwheel.recurring where runs = 1";
+    wait_until("all have run", async || Ok(db.count(settled).await? == DUE_TOGETHER)).await?;
+    running.stop().await?;
+    let statistics = "select n_tup_upd from pg_stat_user_tables where relname = 'recurring'";
+    wait_until("the statistics are there", async || Ok(db.count(statistics).await? >= DUE_TOGETHER)).await?;
+    let moved = "select n_tup_upd - n_tup_hot_upd from pg_stat_user_tables where relname = 'recurring'";
+    assert_eq!(db.count(moved).await?, 0);
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_run_that_is_too_late_is_not_started_if_the_policy_is_to_skip_it() -> Result<()> {
     let db = TestDb::new().await?;

@@ -31,6 +31,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "lanes_of_steps",
         sql: include_str!("../../migrations/0009_lanes_of_steps.sql"),
     },
+    Migration {
+        version: 10,
+        name: "recurring_room",
+        sql: include_str!("../../migrations/0010_recurring_room.sql"),
+    },
 ];
 
 /// Lets one node migrate at a time.
