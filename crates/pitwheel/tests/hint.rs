@@ -1,12 +1,12 @@
-//! A queue gets few hints, and each enqueue is followed by one.
+//! A queue gets few hints, and each enqueue is followed by one. Under load few claims follow them.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures_util::StreamExt;
 use futures_util::stream::poll_fn;
-use pitwheel::NewJob;
-use pitwheel_testkit::{TestDb, Work};
+use pitwheel::{Context as JobContext, NewJob, Worker};
+use pitwheel_testkit::{TestDb, Work, start_worker, wait_until};
 use tokio::time::{Instant, timeout};
 use tokio_postgres::{AsyncMessage, NoTls};
 
@@ -48,5 +48,30 @@ async fn a_hint_that_was_held_back_follows_and_stands_for_all() -> Result<()> {
     }
     let most = begun.elapsed().as_millis() / 5 + 2;
     assert!(count <= most, "{count} hints for {enqueued} jobs in {:?}", begun.elapsed());
+    Ok(())
+}
+
+#[tokio::test]
+async fn claims_that_find_many_jobs_are_few() -> Result<()> {
+    let db = TestDb::new().await?;
+    let handler = async |_: Work, _: JobContext| Ok::<_, String>(());
+    let running = start_worker(Worker::new(db.pitwheel()).queue("default", 1000).handle(handler));
+    let left = "select count(*) from pitwheel.job";
+    db.pitwheel().enqueue(NewJob::of(&Work { n: 0 })).await?;
+    wait_until("the worker claims", async || Ok(db.count(left).await? == 0)).await?;
+
+    // Each claim that finds something creates one hold.
+    let holds = "select last_value from pitwheel.hold_id_seq";
+    let before = db.count(holds).await?;
+    let (begun, mut batches) = (Instant::now(), 0);
+    while begun.elapsed() < Duration::from_secs(1) {
+        db.pitwheel().enqueue_many((0..10).map(|n| NewJob::of(&Work { n }))).await?;
+        batches += 1;
+        tokio::time::sleep(Duration::from_millis(4)).await;
+    }
+    wait_until("all ran", async || Ok(db.count(left).await? == 0)).await?;
+    let (claims, most) = (db.count(holds).await? - before, begun.elapsed().as_millis() as i64 / 20 + 5);
+    running.stop().await?;
+    assert!(claims <= most, "{claims} claims for {batches} batches in {:?}", begun.elapsed());
     Ok(())
 }

@@ -25,6 +25,11 @@ const POLL_HINTED: Duration = Duration::from_millis(20);
 /// The poll interval when nothing is found: an idle node costs 25 statements a second, and a job without a hint waits 20 ms at
 /// the median.
 const POLL_IDLE: Duration = Duration::from_millis(40);
+/// After a claim that found many jobs, and room for all of them, the next one begins no sooner than this after its start. Half of
+/// what a claim of 30 jobs costs is the same for one job, so fewer and larger claims leave the server time for other work.
+const PACE: Duration = Duration::from_millis(20);
+/// From how many jobs on. With at most one hint every 5 ms this is 1,600 jobs a second; below that, hints are followed at once.
+const PACED_FROM: usize = 8;
 /// The longest poll interval, however many claimers a node has.
 const POLL_SHARED: Duration = Duration::from_secs(1);
 /// The interval of looks back.
@@ -53,6 +58,8 @@ struct Claimer<'a, T> {
     poll: Duration,
     next_poll: Instant,
     hint: bool,
+    /// No claim for a hint or a poll begins before this.
+    paced_until: Instant,
     next_look: Instant,
     next_deep_look: Instant,
     /// The time by the database's clock when it was last read, and when that was.
@@ -154,6 +161,7 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
             poll: POLL_SOON,
             next_poll: now,
             hint: false,
+            paced_until: now,
             next_look: now,
             next_deep_look: now + DEEP_LOOK,
             clock: (SystemTime::UNIX_EPOCH, now),
@@ -181,7 +189,7 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
     /// Something is due. A claim that runs may have read too early, so its result does not delay the next one.
     fn hinted(&mut self) {
         self.hint = true;
-        self.next_poll = Instant::now();
+        self.next_poll = Instant::now().max(self.paced_until);
     }
 
     /// When to go on if nothing happens before. Without a free slot there is no need to poll.
@@ -224,11 +232,19 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
             (false, false) => POLL_SOON,
             (false, true) => (self.poll * 2).min(idle),
         };
-        if !self.hint {
-            self.next_poll = Instant::now() + self.poll;
-        }
+        self.paced_until = if self.is_paced(&jobs) { begun + PACE } else { begun };
+        self.next_poll = Instant::now() + if self.hint { Duration::ZERO } else { self.poll };
+        self.next_poll = self.next_poll.max(self.paced_until);
         self.sink.start(jobs);
         Ok(())
+    }
+
+    /// Whether the next claim waits, so that it finds more jobs. Not if these are all that can run: the end of a job of a lane, of a
+    /// step or of a run makes others due.
+    fn is_paced(&self, jobs: &[Claimed]) -> bool {
+        let stands_alone =
+            |job: &Claimed| job.lane.is_none() && job.step.is_none() && job.recurrence.is_none();
+        self.full.is_empty() && jobs.len() >= PACED_FROM && jobs.iter().all(stands_alone)
     }
 
     /// Notes in which queues more is due. Where queues share the slots, a full claim says so of the queues that it reached.
