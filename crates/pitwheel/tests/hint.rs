@@ -67,7 +67,7 @@ async fn claims_that_find_many_jobs_are_few() -> Result<()> {
     while begun.elapsed() < Duration::from_secs(1) {
         db.pitwheel().enqueue_many((0..10).map(|n| NewJob::of(&Work { n }))).await?;
         batches += 1;
-        tokio::time::sleep(Duration::from_millis(4)).await;
+        tokio::time::sleep(Duration::from_millis(4)).await; // the pace of the load
     }
     wait_until("all ran", async || Ok(db.count(left).await? == 0)).await?;
     let (claims, most) = (db.count(holds).await? - before, begun.elapsed().as_millis() as i64 / 20 + 5);

@@ -186,7 +186,7 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
         self.suspects && now >= self.next_suspect
     }
 
-    /// Something is due. A claim that runs may have read too early, so its result does not delay the next one.
+    /// Something is due. A claim that runs may have read too early, so the next one follows without waiting for a poll.
     fn hinted(&mut self) {
         self.hint = true;
         self.next_poll = Instant::now().max(self.paced_until);
@@ -232,19 +232,11 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
             (false, false) => POLL_SOON,
             (false, true) => (self.poll * 2).min(idle),
         };
-        self.paced_until = if self.is_paced(&jobs) { begun + PACE } else { begun };
-        self.next_poll = Instant::now() + if self.hint { Duration::ZERO } else { self.poll };
-        self.next_poll = self.next_poll.max(self.paced_until);
+        self.paced_until = if self.full.is_empty() && is_paced(&jobs) { begun + PACE } else { begun };
+        let wait = if self.hint { Duration::ZERO } else { self.poll };
+        self.next_poll = (Instant::now() + wait).max(self.paced_until);
         self.sink.start(jobs);
         Ok(())
-    }
-
-    /// Whether the next claim waits, so that it finds more jobs. Not if these are all that can run: the end of a job of a lane, of a
-    /// step or of a run makes others due.
-    fn is_paced(&self, jobs: &[Claimed]) -> bool {
-        let stands_alone =
-            |job: &Claimed| job.lane.is_none() && job.step.is_none() && job.recurrence.is_none();
-        self.full.is_empty() && jobs.len() >= PACED_FROM && jobs.iter().all(stands_alone)
     }
 
     /// Notes in which queues more is due. Where queues share the slots, a full claim says so of the queues that it reached.
@@ -346,5 +338,47 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
         };
         sink.start_alone(worker, suspect);
         ended
+    }
+}
+
+/// Whether the claim after these jobs waits, so that it finds more. Not if these are all that can run: the end of a job of a lane, of
+/// a step or of a run makes others due.
+fn is_paced(jobs: &[Claimed]) -> bool {
+    let stands_alone = |job: &Claimed| job.lane.is_none() && job.step.is_none() && job.recurrence.is_none();
+    jobs.len() >= PACED_FROM && jobs.iter().all(stands_alone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::claim::Claim;
+
+    fn jobs(count: usize, lane: Option<&str>) -> Vec<Claimed> {
+        let job = |id| Claimed {
+            claim: Claim { id, fence: 1, holder: 1 },
+            ctid: Default::default(),
+            hold: 1,
+            attempt: 1,
+            max_attempts: 20,
+            timeout: None,
+            run_at: SystemTime::UNIX_EPOCH,
+            priority: 0,
+            queue: "default".into(),
+            kind: "work".into(),
+            key: None,
+            lane: lane.map(str::to_owned),
+            payload: "{}".to_owned(),
+            metadata: None,
+            recurrence: None,
+            step: None,
+        };
+        (1..).take(count).map(job).collect()
+    }
+
+    #[test]
+    fn few_jobs_and_heads_of_lanes_are_followed_at_once() {
+        assert!(is_paced(&jobs(PACED_FROM, None)));
+        assert!(!is_paced(&jobs(PACED_FROM - 1, None)));
+        assert!(!is_paced(&jobs(100, Some("\"customer 1\""))));
     }
 }
