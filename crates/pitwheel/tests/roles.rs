@@ -64,7 +64,7 @@ async fn a_producer_enqueues_and_can_do_nothing_else() -> Result<()> {
     let key = || NewJob::raw("test", "{}").key("k");
     let first = pitwheel.enqueue(key()).await?;
     assert_eq!(pitwheel.enqueue(key()).await?.id, first.id, "a key finds the live job");
-    pitwheel.enqueue_many((0..3).map(work)).await?;
+    pitwheel.enqueue_many((0..3).map(|n| work(n).priority(5))).await?;
     assert!(pitwheel.cancel(first.id).await.is_err());
     assert!(pitwheel.prune_history(Duration::ZERO).await.is_err());
     assert_eq!(db.count("select count(*) from pitwheel.job").await?, 4);

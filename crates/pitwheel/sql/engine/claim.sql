@@ -1,8 +1,9 @@
 -- claim.sql: claims due jobs for one worker, at most the given slots of each queue, and records them in one hold.
 -- Uses job_due: every level (a priority of a queue) is read from its lower bound, in index order, and no further than needed. The
 -- update changes no indexed column and finds its rows by ctid, which cannot change while the row is locked. The ctids are an
--- array, because a join could be planned as a scan of the whole table. A queue has 19 levels, from the index $4 on. The kinds are a
--- hashed subplan: an array of 1,000 would be searched from its start for every row.
+-- array, because a join could be planned as a scan of the whole table. A queue has 19 bounds, from the index $4 on, that of priority 9
+-- first; only the levels of priorities that jobs have had are read. The kinds are a hashed subplan: an array of 1,000 would be
+-- searched from its start for every row.
 -- Zero rows: nothing is due, the queues are paused, or the worker was declared dead or is quiet.
 with asked as materialized (
     select ask.queue, ask.slots, ask.first
@@ -13,25 +14,28 @@ with asked as materialized (
           where queue.name in (ask.queue, '*') and queue.paused_at is not null
       )
 ),
+used as materialized (
+    select distinct used_priority.priority
+    from pitwheel.used_priority
+    order by used_priority.priority desc
+),
 due as materialized (
     select head.tid, head.id
     from asked
     cross join lateral (
         select job.tid, job.id
-        from generate_series(asked.first, asked.first + 18) as at(n)
-        cross join lateral (
-            select ($5::smallint[])[at.n] as priority, ($6::timestamptz[])[at.n] as run_at, ($7::bigint[])[at.n] as id
-        ) as level
+        from used
+        cross join lateral (select asked.first + 9 - used.priority as n) as level
         cross join lateral (
             select job.ctid as tid, job.id
             from pitwheel.job
             where job.queue = asked.queue
-              and job.priority = level.priority
-              and (job.run_at, job.id) > (level.run_at, level.id)
+              and job.priority = used.priority
+              and (job.run_at, job.id) > (($5::timestamptz[])[level.n], ($6::bigint[])[level.n])
               and job.run_at <= now()
               and job.holder is null
               and job.crashes < 2
-              and (job.kind in (select unnest($8::text[]))) is true
+              and (job.kind in (select unnest($7::text[]))) is true
             order by job.run_at, job.id
             limit asked.slots
             for no key update skip locked

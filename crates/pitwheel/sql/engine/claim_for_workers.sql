@@ -21,28 +21,35 @@ asked as materialized (
     )
     order by ask.n
 ),
+used as materialized (
+    select distinct used_priority.priority
+    from pitwheel.used_priority
+    order by used_priority.priority desc
+),
 due as materialized (
     select head.tid, head.id, (row_number() over ())::int as n
     from (
         select job.tid, job.id
         from asked
         cross join lateral (
-            select ($5::smallint[])[at.n] as priority, ($6::timestamptz[])[at.n] as run_at, ($7::bigint[])[at.n] as id
-            from generate_series(asked.first, asked.first + 18) as at(n)
-        ) as level
-        cross join lateral (
-            select job.ctid as tid, job.id
-            from pitwheel.job
-            where job.queue = asked.queue
-              and job.priority = level.priority
-              and (job.run_at, job.id) > (level.run_at, level.id)
-              and job.run_at <= now()
-              and job.holder is null
-              and job.crashes < 2
-              and (job.kind in (select unnest($8::text[]))) is true
-            order by job.run_at, job.id
+            select job.tid, job.id
+            from used
+            cross join lateral (select asked.first + 9 - used.priority as n) as level
+            cross join lateral (
+                select job.ctid as tid, job.id
+                from pitwheel.job
+                where job.queue = asked.queue
+                  and job.priority = used.priority
+                  and (job.run_at, job.id) > (($5::timestamptz[])[level.n], ($6::bigint[])[level.n])
+                  and job.run_at <= now()
+                  and job.holder is null
+                  and job.crashes < 2
+                  and (job.kind in (select unnest($7::text[]))) is true
+                order by job.run_at, job.id
+                limit (select slots.count from slots)
+                for no key update skip locked
+            ) as job
             limit (select slots.count from slots)
-            for no key update skip locked
         ) as job
         limit (select slots.count from slots)
     ) as head

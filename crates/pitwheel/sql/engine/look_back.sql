@@ -1,7 +1,7 @@
 -- look_back.sql: for each level, the first job that waits between its floor and its bound, where claims no longer read.
 -- Also the clock and the transaction ids, from which the caller computes below which position no job can appear (cursor.rs). The
 -- id is a real one of this transaction: the next id of a snapshot can be one that an open transaction has already.
--- Reads job_due from the floor. One row per level; nulls: no job waits there.
+-- Reads job_due from the floor, for the priorities that jobs have had. One row per level; nulls: no job waits there.
 -- The kinds are a hashed subplan: an array of 1,000 would be searched from its start for every row.
 select level.n::int as level, behind.run_at, behind.id, clock_timestamp() as seen_at,
     pg_snapshot_xmin(pg_current_snapshot())::text::bigint as oldest_xid,
@@ -20,7 +20,8 @@ from unnest($1::text[], $2::smallint[], $3::timestamptz[], $4::bigint[], $5::tim
 left join lateral (
     select job.run_at, job.id
     from pitwheel.job
-    where job.queue = level.queue
+    where level.priority in (select used_priority.priority from pitwheel.used_priority)
+      and job.queue = level.queue
       and job.priority = level.priority
       and (job.run_at, job.id) > (level.floor_at, level.floor_id)
       and (job.run_at, job.id) <= (level.bound_at, level.bound_id)

@@ -36,6 +36,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "recurring_room",
         sql: include_str!("../../migrations/0010_recurring_room.sql"),
     },
+    Migration {
+        version: 11,
+        name: "used_priority",
+        sql: include_str!("../../migrations/0011_used_priority.sql"),
+    },
 ];
 
 /// Lets one node migrate at a time.

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use pitwheel_testkit::{Connection, Explorer, Run, Session, TestDb};
 
-use crate::sessions::complete_first;
+use crate::sessions::{claims, claims_for_workers, complete_first};
 
 /// The ids of the live jobs with the key.
 const LIVE: &str =
@@ -141,5 +141,59 @@ async fn an_enqueue_while_the_live_job_completes_returns_that_job_or_a_new_one()
         .explore()
         .await?
         .sometimes(wrong);
+    Ok(())
+}
+
+/// The first job of a priority, in a transaction that commits or not.
+fn enqueues_with_priority(name: &'static str, end: &'static str) -> Session {
+    let enqueue = "select pitwheel.enqueue('test', priority => 5)";
+    Session::new(name).sql("begin").sql_as("enqueue", enqueue).sql_as("end", end)
+}
+
+#[tokio::test]
+async fn the_first_jobs_of_a_priority_are_claimed_and_wait_for_no_other() -> Result<()> {
+    let db = TestDb::new().await?;
+    let start = |title| {
+        Explorer::new(&db, title).setup("delete from pitwheel.used_priority where priority <> 0").worker(1).worker(2)
+    };
+    let claims_rest = async |connection: &mut Connection| connection.claim(2, 10).await;
+    let left = |run: &Run| run.failed() || run.end().contains("waiting");
+    let together = |run: &Run| run.before("b.enqueue", "a.end") && run.before("a.enqueue", "b.end");
+
+    for (title, end) in [
+        ("enqueue with a priority × the same, committed", "commit"),
+        ("enqueue with a priority × the same, rolled back", "rollback"),
+    ] {
+        start(title)
+            .session(enqueues_with_priority("a", end))
+            .session(enqueues_with_priority("b", "commit"))
+            .afterwards("next claim", claims_rest)
+            .explore()
+            .await?
+            .never(left)
+            .sometimes(together);
+    }
+    for (title, claim) in [
+        ("enqueue with a priority × claim", claims("c", 1, 1)),
+        ("enqueue with a priority × claim_for_workers", claims_for_workers("c", &[1])),
+    ] {
+        start(title)
+            .session(enqueues_with_priority("a", "commit"))
+            .session(claim)
+            .afterwards("next claim", claims_rest)
+            .explore()
+            .await?
+            .never(left)
+            .sometimes(|run| !run.output("c.claim").is_empty());
+    }
+
+    // With a unique index the second transaction waits until the first has ended.
+    start("enqueue with a priority × the same, unique")
+        .setup("create unique index if not exists once on pitwheel.used_priority (priority)")
+        .session(enqueues_with_priority("a", "commit"))
+        .session(enqueues_with_priority("b", "commit"))
+        .explore()
+        .await?
+        .never(together);
     Ok(())
 }

@@ -41,9 +41,7 @@ const PARAMETERS: &str = "
     create function keys() returns text[]
         return (select array_agg(key order by id) from pitwheel.job where holder = 1);
     create function of(value anyelement) returns anyarray language sql
-        as 'select array_fill(value, array[cardinality(ids())])';
-    create function priorities() returns smallint[]
-        return (select array_agg(n order by n desc) from generate_series(-9, 9) as n);";
+        as 'select array_fill(value, array[cardinality(ids())])'";
 const ANALYZE: &str = "analyze pitwheel.job; analyze pitwheel.hold";
 
 /// Adds waiting jobs that are due since about this long.

@@ -12,8 +12,8 @@ use crate::explain::{MODES, Statement, nodes, pages, plan};
 const CLAIM: Statement = Statement {
     name: "claim",
     sql: include_str!("../../sql/engine/claim.sql"),
-    types: "bigint, text[], int[], int[], smallint[], timestamptz[], bigint[], text[]",
-    values: "1, array['default'], array[100], array[1], '{9,8,7,6,5,4,3,2,1,0,-1,-2,-3,-4,-5,-6,-7,-8,-9}',
+    types: "bigint, text[], int[], int[], timestamptz[], bigint[], text[]",
+    values: "1, array['default'], array[100], array[1],
         array_fill(timestamptz 'epoch', array[19]), array_fill(0::bigint, array[19]), array['test']",
 };
 
@@ -21,8 +21,8 @@ const CLAIM: Statement = Statement {
 const CLAIM_FOR_WORKERS: Statement = Statement {
     name: "claim_for_workers",
     sql: include_str!("../../sql/engine/claim_for_workers.sql"),
-    types: "bigint[], bigint[], text[], int[], smallint[], timestamptz[], bigint[], text[]",
-    values: "array_fill(1::bigint, array[100]), array[1], array['default'], array[1], '{9,8,7,6,5,4,3,2,1,0,-1,-2,-3,-4,-5,-6,-7,-8,-9}',
+    types: "bigint[], bigint[], text[], int[], timestamptz[], bigint[], text[]",
+    values: "array_fill(1::bigint, array[100]), array[1], array['default'], array[1],
         array_fill(timestamptz 'epoch', array[19]), array_fill(0::bigint, array[19]), array['test']",
 };
 
@@ -36,14 +36,16 @@ const LOOK_BACK: Statement = Statement {
         array_fill(now() - interval '1 hour', array[19]), array_fill(0::bigint, array[19]), array['test']",
 };
 
-/// A connection to a database with worker 1 and without autovacuum, which would analyze the table during the test.
+/// A connection to a database with worker 1, in which jobs have had all priorities, and without autovacuum, which would analyze the
+/// table during the test.
 async fn without_autovacuum(db: &TestDb) -> Result<Client> {
     let client = db.client().await?;
     client
         .batch_execute(
             "alter table pitwheel.job set (autovacuum_enabled = off);
             insert into pitwheel.worker (id, name, lease, lease_until) overriding system value
-            values (1, 'test', '1 hour', now() + interval '1 hour')",
+            values (1, 'test', '1 hour', now() + interval '1 hour');
+            insert into pitwheel.used_priority select generate_series(-9, 9)",
         )
         .await?;
     Ok(client)

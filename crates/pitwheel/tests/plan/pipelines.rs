@@ -35,8 +35,8 @@ const STATEMENTS: [Statement; 16] = [
     ),
     statement!(
         "engine/claim.sql",
-        "bigint, text[], int[], int[], smallint[], timestamptz[], bigint[], text[]",
-        "1, '{default}', '{10}', '{1}', '{9,8,7,6,5,4,3,2,1,0,-1,-2,-3,-4,-5,-6,-7,-8,-9}',
+        "bigint, text[], int[], int[], timestamptz[], bigint[], text[]",
+        "1, '{default}', '{10}', '{1}',
             array_fill(now() - interval '10 minutes', array[19]), array_fill(0::bigint, array[19]), '{test}'"
     ),
     statement!("engine/step_contexts.sql", "bigint[], text[]", "waiting(), array_fill('s2'::text, array[10])"),

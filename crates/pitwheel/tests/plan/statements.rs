@@ -65,14 +65,14 @@ pub(crate) const STATEMENTS: [Statement; 28] = [
     statement!("engine/lock_claims.sql", "bigint[], bigint[], bigint[]", "ids(), fences(), of(1::bigint)"),
     statement!(
         "engine/claim.sql",
-        "bigint, text[], int[], int[], smallint[], timestamptz[], bigint[], text[]",
-        "1, '{default}', '{10}', '{1}', priorities(),
+        "bigint, text[], int[], int[], timestamptz[], bigint[], text[]",
+        "1, '{default}', '{10}', '{1}',
             array_fill(now() - interval '10 minutes', array[19]), array_fill(0::bigint, array[19]), '{test}'"
     ),
     statement!(
         "engine/claim_for_workers.sql",
-        "bigint[], bigint[], text[], int[], smallint[], timestamptz[], bigint[], text[]",
-        "array_fill(1::bigint, array[10]), '{1}', '{default}', '{1}', priorities(),
+        "bigint[], bigint[], text[], int[], timestamptz[], bigint[], text[]",
+        "array_fill(1::bigint, array[10]), '{1}', '{default}', '{1}',
             array_fill(now() - interval '10 minutes', array[19]), array_fill(0::bigint, array[19]), '{test}'"
     ),
     statement!("engine/claim_alone.sql", "bigint, text[], text[]", "1, '{default}', '{test}'"),

@@ -1,0 +1,64 @@
+//! Claims read only the priorities that jobs have had. A job with one that no job had before is claimed as any other.
+
+use anyhow::{Context as _, Result};
+use pitwheel::NewJob;
+use pitwheel::engine::MIGRATIONS;
+use pitwheel_testkit::TestDb;
+
+fn job(priority: i16) -> NewJob {
+    NewJob::raw("test", "{}").priority(priority)
+}
+
+/// Claims everything that is due, for one worker and for many: the two must see the same.
+async fn priorities_claimed(db: &TestDb) -> Result<Vec<i16>> {
+    let mut jobs = db.claim(1).await?;
+    jobs.extend(db.claim_for_workers(&[db.register().await?; 30]).await?);
+    Ok(jobs.iter().map(|job| job.priority).collect())
+}
+
+const INSERT: &str = "insert into pitwheel.job (run_at, enqueued_at, max_attempts, priority, queue, kind, payload)
+    values (clock_timestamp(), clock_timestamp(), 20, ";
+
+#[tokio::test]
+async fn a_job_with_a_new_priority_is_claimed_whatever_wrote_it() -> Result<()> {
+    let db = TestDb::new().await?;
+    assert_eq!(db.count("select count(*) from pitwheel.used_priority").await?, 1, "0, and no other");
+    db.pitwheel().enqueue(job(-9)).await?;
+    db.pitwheel().enqueue_many([job(9), job(3), job(0)]).await?;
+    let client = db.client().await?;
+    client.batch_execute("select pitwheel.enqueue('test', priority => 5)").await?;
+    client.batch_execute(&format!("{INSERT} 7, 'default', 'test', '{{}}')")).await?;
+    client.batch_execute(&format!("{INSERT} 0, 'default', 'test', '{{}}')")).await?;
+    let change = "update pitwheel.job set priority = -2 where id = (select max(id) from pitwheel.job)";
+    client.batch_execute(change).await?;
+    let mut claimed = priorities_claimed(&db).await?;
+    assert_eq!(claimed.remove(0), 9, "the highest priority first");
+    claimed.sort_unstable();
+    assert_eq!(claimed, [-9, -2, 0, 3, 5, 7]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_priority_stays_known_when_its_first_job_is_rolled_back() -> Result<()> {
+    let db = TestDb::new().await?;
+    let insert = format!("{INSERT} 4, 'default', 'test', '{{}}')");
+    let client = db.client().await?;
+    client.batch_execute(&format!("begin; {insert}; rollback")).await?;
+    client.batch_execute(&format!("begin; savepoint a; {insert}; rollback to a; {insert}; commit")).await?;
+    assert_eq!(priorities_claimed(&db).await?, [4]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_migration_finds_the_priorities_of_waiting_jobs() -> Result<()> {
+    let db = TestDb::new().await?;
+    let client = db.client().await?;
+    let before = "drop trigger job_uses_priority on pitwheel.job; drop function pitwheel.use_priority;
+        drop table pitwheel.used_priority";
+    client.batch_execute(before).await?;
+    client.batch_execute(&format!("{INSERT} 6, 'default', 'test', '{{}}')")).await?;
+    let migration = MIGRATIONS.iter().find(|migration| migration.name == "used_priority");
+    client.batch_execute(migration.context("no such migration")?.sql).await?;
+    assert_eq!(priorities_claimed(&db).await?, [6]);
+    Ok(())
+}
