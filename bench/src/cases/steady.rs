@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use pitwheel::{Context, History, Job, NewJob, Pitwheel, Worker};
@@ -28,10 +28,10 @@ const PRODUCER: &str = "producer";
 const SETTLES: &str = "select coalesce(sum(total_exec_time), 0), coalesce(sum(calls), 0)::float8
     from pg_stat_statements where query like '%delete from pitwheel.job%'";
 
-/// A job that says when it was enqueued.
+/// A job that says in which batch it was enqueued.
 #[derive(Serialize, Deserialize)]
 struct Stamped {
-    enqueued_us: u64,
+    batch: usize,
 }
 
 impl Job for Stamped {
@@ -50,7 +50,7 @@ pub(crate) async fn steady() -> Result<Vec<Row>> {
     let drained = drain_cpu(&url).await?;
     let free = load(&url, false).await?;
     let pinned = load(&url, true).await?;
-    let oldest = |case, load: &Load| Row::new(case, load.waits_ms[2] / 1000.0, "s").at_most(0.2);
+    let oldest = |case, load: &Load| Row::new(case, load.oldest_ms / 1000.0, "s").at_most(0.2);
     Ok(vec![
         Row::new("CPU of Postgres per job, 3,000 jobs/s for 180 s, without enqueue", free.cpu_us, "µs")
             .against("drain", drained)
@@ -86,25 +86,31 @@ struct Load {
     cpu_us: f64,
     /// The mean time of a statement that settles, in the first and in the last 30 s.
     settle_ms: [f64; 2],
-    /// The time from the enqueue of a job to its start: p50, p99 and the longest.
-    waits_ms: [f64; 3],
+    /// The time from the begin of the enqueue to the start of the job, p50 and p99.
+    waits_ms: [f64; 2],
+    /// The longest time from the end of the enqueue to the start of the job.
+    oldest_ms: f64,
 }
+
+/// When the enqueue of a batch began and ended.
+type Enqueued = (Instant, Instant);
 
 async fn load(url: &str, pinned: bool) -> Result<Load> {
     let (pitwheel, session) = fresh(url).await?;
     let pin = if pinned { Some(pin_horizon(url).await?) } else { None };
-    let (done, waits) = (Arc::new(AtomicU64::new(0)), Arc::<Mutex<Vec<f64>>>::default());
-    let handler = stamp_reader(done.clone(), waits.clone());
+    let (done, starts) = (Arc::new(AtomicU64::new(0)), Arc::<Mutex<Vec<(usize, Instant)>>>::default());
+    let handler = start_recorder(done.clone(), starts.clone());
     let running = Running::of(Worker::new(&pitwheel).queue("default", SLOTS).handle(handler), done);
     let producer = Pitwheel::connect(&format!("{url}?application_name={PRODUCER}")).await?;
     // The first job waits until the worker has connected; the load begins after it.
-    producer.enqueue(NewJob::of(&Stamped { enqueued_us: now_us() })).await?;
+    producer.enqueue(NewJob::of(&Stamped { batch: 0 })).await?;
     running.until(1).await?;
-    waits.lock().expect("no panic").clear();
+    starts.lock().expect("no panic").clear();
+    let mut batches: Vec<Enqueued> = Vec::new();
     let cpu_before = server_cpu_us(&session, PRODUCER).await?;
     let mut settles = vec![settles(&session).await?];
     for (from, to) in [(0, WINDOW), (WINDOW, SECONDS - WINDOW), (SECONDS - WINDOW, SECONDS)] {
-        enqueue(&producer, to - from).await?;
+        enqueue(&producer, to - from, &mut batches).await?;
         settles.push(self::settles(&session).await?);
     }
     let jobs = SECONDS * BATCHES_PER_SECOND * BATCH;
@@ -117,39 +123,43 @@ async fn load(url: &str, pinned: bool) -> Result<Load> {
         pin.close().await?;
     }
     session.close().await?;
-    let mut waits = std::mem::take(&mut *waits.lock().expect("no panic"));
+    let starts = std::mem::take(&mut *starts.lock().expect("no panic"));
+    let mut waits: Vec<f64> = starts.iter().map(|(batch, start)| ms(*start - batches[*batch].0)).collect();
     waits.sort_by(f64::total_cmp);
+    let waited = starts.iter().map(|(batch, start)| start.saturating_duration_since(batches[*batch].1));
+    let oldest_ms = ms(waited.max().unwrap_or_default());
     Ok(Load {
         cpu_us: (cpu_after - cpu_before) / jobs as f64,
         settle_ms: [mean(settles[0], settles[1])?, mean(settles[2], settles[3])?],
-        waits_ms: [waits[waits.len() / 2], waits[waits.len() * 99 / 100], waits[waits.len() - 1]],
+        waits_ms: [waits[waits.len() / 2], waits[waits.len() * 99 / 100]],
+        oldest_ms,
     })
 }
 
-/// A handler that notes how long each job has waited, in milliseconds.
-fn stamp_reader(
+/// A handler that notes when each job started.
+fn start_recorder(
     done: Arc<AtomicU64>,
-    waits: Arc<Mutex<Vec<f64>>>,
+    starts: Arc<Mutex<Vec<(usize, Instant)>>>,
 ) -> impl Fn(Stamped, Context) -> std::future::Ready<Result<(), String>> {
     move |job, _| {
-        let waited_us = now_us().saturating_sub(job.enqueued_us);
-        waits.lock().expect("no panic").push(waited_us as f64 / 1000.0);
+        starts.lock().expect("no panic").push((job.batch, Instant::now()));
         done.fetch_add(1, Ordering::Relaxed);
         std::future::ready(Ok(()))
     }
 }
 
-fn now_us() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
 }
 
 /// Enqueues 3,000 jobs a second. What was delayed is made up for, so that the rate holds.
-async fn enqueue(producer: &Pitwheel, seconds: u64) -> Result<()> {
-    let begun = Instant::now();
-    for batch in 0..seconds * BATCHES_PER_SECOND {
-        tokio::time::sleep_until((begun + EVERY * batch as u32).into()).await;
-        let job = Stamped { enqueued_us: now_us() };
+async fn enqueue(producer: &Pitwheel, seconds: u64, batches: &mut Vec<Enqueued>) -> Result<()> {
+    let begin = Instant::now();
+    for n in 0..seconds * BATCHES_PER_SECOND {
+        tokio::time::sleep_until((begin + EVERY * n as u32).into()).await;
+        let (begun, job) = (Instant::now(), Stamped { batch: batches.len() });
         producer.enqueue_many((0..BATCH).map(|_| NewJob::of(&job))).await?;
+        batches.push((begun, Instant::now()));
     }
     Ok(())
 }

@@ -16,7 +16,8 @@ async fn priorities_claimed(db: &TestDb) -> Result<Vec<i16>> {
     Ok(jobs.iter().map(|job| job.priority).collect())
 }
 
-const INSERT: &str = "insert into pitwheel.job (run_at, enqueued_at, max_attempts, priority, queue, kind, payload)
+const INSERT: &str =
+    "insert into pitwheel.job (run_at, enqueued_at, max_attempts, priority, queue, kind, payload)
     values (clock_timestamp(), clock_timestamp(), 20, ";
 
 #[tokio::test]

@@ -154,7 +154,10 @@ fn enqueues_with_priority(name: &'static str, end: &'static str) -> Session {
 async fn the_first_jobs_of_a_priority_are_claimed_and_wait_for_no_other() -> Result<()> {
     let db = TestDb::new().await?;
     let start = |title| {
-        Explorer::new(&db, title).setup("delete from pitwheel.used_priority where priority <> 0").worker(1).worker(2)
+        Explorer::new(&db, title)
+            .setup("delete from pitwheel.used_priority where priority <> 0")
+            .worker(1)
+            .worker(2)
     };
     let claims_rest = async |connection: &mut Connection| connection.claim(2, 10).await;
     let left = |run: &Run| run.failed() || run.end().contains("waiting");
