@@ -7,23 +7,17 @@ create table pitwheel.used_priority (priority pitwheel.priority not null);
 create index used_priority_order on pitwheel.used_priority (priority);
 grant select on pitwheel.used_priority to public;
 
--- add_priority: with the rights of the owner, because a role that may only enqueue has none to write the table.
-create function pitwheel.add_priority(priority pitwheel.priority) returns void
-language sql security definer
+-- use_priority: remembers the priority of a new job, whoever writes it; with the rights of the owner, because a role that may only
+-- enqueue has none to write the table. Once in a transaction for each priority: the setting is undone with the transaction or the
+-- savepoint, as the row is.
+create function pitwheel.use_priority() returns trigger
+language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-    insert into pitwheel.used_priority (priority) values (add_priority.priority);
-$$;
-
--- use_priority: remembers the priority of a new job, whoever writes it. Once in a transaction for each priority: the setting is undone
--- with the transaction or the savepoint, as the row is.
-create function pitwheel.use_priority() returns trigger
-language plpgsql
-as $$
 begin
-    if not exists (select from pitwheel.used_priority where used_priority.priority = new.priority) then
-        perform pitwheel.add_priority(new.priority);
-    end if;
+    insert into pitwheel.used_priority (priority)
+    select new.priority
+    where not exists (select from pitwheel.used_priority where used_priority.priority = new.priority);
     perform set_config('pitwheel.uses_priority_' || (new.priority + 9), 'on', true);
     return new;
 end
