@@ -59,9 +59,12 @@ async fn a_job_written_late_is_found_by_the_look_back_after_empty_ones() -> Resu
         look_back(&client, &mut cursor).await?;
     }
     db.job().due_in_ms(-LATE_MS).insert().await?;
+    let id = db.job().due_in_ms(-LATE_MS).insert().await?;
+    // No job had this priority before.
+    client.execute("update pitwheel.job set priority = -4 where id = $1", &[&id]).await?;
     assert!(claim(&client, worker, &cursor).await?.is_empty());
     look_back(&client, &mut cursor).await?;
-    assert_eq!(claim(&client, worker, &cursor).await?.len(), 1);
+    assert_eq!(claim(&client, worker, &cursor).await?.len(), 2);
     Ok(())
 }
 
