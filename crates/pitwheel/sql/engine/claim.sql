@@ -1,9 +1,9 @@
 -- claim.sql: claims due jobs for one worker, at most the given slots of each queue, and records them in one hold.
--- Uses job_due: every level (a priority of a queue) is read from its lower bound, in index order, and no further than needed. The
--- update changes no indexed column and finds its rows by ctid, which cannot change while the row is locked. The ctids are an
--- array, because a join could be planned as a scan of the whole table. A queue has 19 bounds, from the index $4 on, that of priority 9
--- first; only the levels of priorities that jobs have had are read. The kinds are a hashed subplan: an array of 1,000 would be
--- searched from its start for every row.
+-- Uses job_due, which ends with `+id`: every level (a priority of a queue) is read from its lower bound, in index order, and no
+-- further than needed. The update changes no indexed column and finds its rows by ctid, which cannot change while the row is locked.
+-- The ctids are an array, because a join could be planned as a scan of the whole table. A queue has 19 bounds, from the index $4 on,
+-- that of priority 9 first; only the levels of priorities that jobs have had are read. The kinds are a hashed subplan: an array of
+-- 1,000 would be searched from its start for every row.
 -- Zero rows: nothing is due, the queues are paused, or the worker was declared dead or is quiet.
 with asked as materialized (
     select ask.queue, ask.slots, ask.first
@@ -31,12 +31,12 @@ due as materialized (
             from pitwheel.job
             where job.queue = asked.queue
               and job.priority = used.priority
-              and (job.run_at, job.id) > (($5::timestamptz[])[level.n], ($6::bigint[])[level.n])
+              and (job.run_at, +job.id) > (($5::timestamptz[])[level.n], ($6::bigint[])[level.n])
               and job.run_at <= now()
               and job.holder is null
               and job.crashes < 2
               and (job.kind in (select unnest($7::text[]))) is true
-            order by job.run_at, job.id
+            order by job.run_at, +job.id
             limit asked.slots
             for no key update skip locked
         ) as job

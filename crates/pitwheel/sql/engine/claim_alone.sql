@@ -1,13 +1,14 @@
 -- claim_alone.sql: claims one suspect, a job that was running at two crashes or more, for a worker that runs nothing else.
--- Uses job_suspect, which has only such jobs. Same columns as claim.sql.
+-- Uses job_suspect, which has only such jobs; the conditions with `is true` cannot be used to read job_due instead. Same columns as
+-- claim.sql.
 -- Zero rows: no suspect is due, its queue is paused, or the worker was declared dead or is quiet.
 with due as materialized (
     select job.ctid as tid, job.id
     from pitwheel.job
     where job.crashes >= 2
-      and job.run_at <= now()
+      and (job.run_at <= now()) is true
       and job.holder is null
-      and job.queue = any($2::text[])
+      and (job.queue = any($2::text[])) is true
       and job.kind = any($3::text[])
       and exists (select from pitwheel.worker where worker.id = $1 and worker.dead_at is null and worker.quiet_at is null)
       and not exists (

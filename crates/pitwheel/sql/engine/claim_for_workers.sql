@@ -40,12 +40,12 @@ due as materialized (
                 from pitwheel.job
                 where job.queue = asked.queue
                   and job.priority = used.priority
-                  and (job.run_at, job.id) > (($5::timestamptz[])[level.n], ($6::bigint[])[level.n])
+                  and (job.run_at, +job.id) > (($5::timestamptz[])[level.n], ($6::bigint[])[level.n])
                   and job.run_at <= now()
                   and job.holder is null
                   and job.crashes < 2
                   and (job.kind in (select unnest($7::text[]))) is true
-                order by job.run_at, job.id
+                order by job.run_at, +job.id
                 limit (select slots.count from slots)
                 for no key update skip locked
             ) as job

@@ -1,6 +1,7 @@
 -- look_back.sql: for each level, the first job that waits between its floor and its bound, where claims no longer read.
 -- Also the clock and the transaction ids, from which the caller computes below which position no job can appear (cursor.rs). The
 -- id is a real one of this transaction: the next id of a snapshot can be one that an open transaction has already.
+-- Suspects are found in job_suspect, which has only them; the conditions with `is true` cannot be used to read job_due instead.
 -- Reads job_due from the floor, for the priorities that jobs have had. One row per level; nulls: no job waits there.
 -- The kinds are a hashed subplan: an array of 1,000 would be searched from its start for every row.
 select level.n::int as level, behind.run_at, behind.id, clock_timestamp() as seen_at,
@@ -8,8 +9,11 @@ select level.n::int as level, behind.run_at, behind.id, clock_timestamp() as see
     pg_current_xact_id()::text::bigint as own_xid,
     exists (
         select from pitwheel.job
-        where job.crashes >= 2 and job.run_at <= now() and job.holder is null
-          and job.queue = any($1::text[]) and job.kind = any($7::text[])
+        where job.crashes >= 2
+          and (job.run_at <= now()) is true
+          and (job.queue = any($1::text[])) is true
+          and job.kind = any($7::text[])
+          and job.holder is null
           and not exists (
               select from pitwheel.queue
               where queue.name in (job.queue, '*') and queue.paused_at is not null
@@ -23,12 +27,12 @@ left join lateral (
     where level.priority in (select used_priority.priority from pitwheel.used_priority)
       and job.queue = level.queue
       and job.priority = level.priority
-      and (job.run_at, job.id) > (level.floor_at, level.floor_id)
-      and (job.run_at, job.id) <= (level.bound_at, level.bound_id)
+      and (job.run_at, +job.id) > (level.floor_at, level.floor_id)
+      and (job.run_at, +job.id) <= (level.bound_at, level.bound_id)
       and job.holder is null
       and job.crashes < 2
       and (job.kind in (select unnest($7::text[]))) is true
-    order by job.run_at, job.id
+    order by job.run_at, +job.id
     limit 1
 ) as behind on true
 order by level.n

@@ -29,7 +29,7 @@ left join lateral (
         select job.holder, job.run_at
         from pitwheel.job
         where job.queue = known.queue
-        order by job.queue, job.priority, job.run_at, job.id -- so that job_due is used: a scan of the table could read all of it
+        order by job.queue, job.priority, job.run_at, +job.id -- so that job_due is used: a scan of the table could read all of it
         limit share.rows
     ) as seen
 ) as counted on true

@@ -41,6 +41,7 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "used_priority",
         sql: include_str!("../../migrations/0011_used_priority.sql"),
     },
+    Migration { version: 12, name: "job_due", sql: include_str!("../../migrations/0012_job_due.sql") },
 ];
 
 /// Lets one node migrate at a time.

@@ -2,7 +2,7 @@
 //! past the dead entries that a pinned snapshot keeps.
 //!
 //! Once a table was analyzed without rows, Postgres expects one row in it, however large it grows. Then a scan of a whole
-//! index seems to cost as much as a probe, and so does a probe of the wrong index: job_due ends with the id, so `id = 7` can
+//! index seems to cost as much as a probe, and so does a probe of the wrong index: if job_due ended with the id, `id = 7` could
 //! be looked for in all of it.
 
 use anyhow::{Result, ensure};
@@ -82,22 +82,32 @@ async fn start() -> Result<(TestDb, Client)> {
     Ok((db, client))
 }
 
-/// Runs every statement with the settings of the engine's sessions, and with those of a user's connection.
-async fn check_all(db: &TestDb, when: &str) -> Result<()> {
+/// A session with the settings of the engine, and one with those of a user's connection.
+async fn sessions(db: &TestDb) -> Result<[(Client, Whose); 2]> {
     let engine = db.client().await?;
     let settings = include_str!("../../sql/postgres/session_settings.sql");
     let params = [(&"1min" as _, Type::TEXT), (&"0" as _, Type::TEXT), (&false as _, Type::BOOL)];
     engine.query_typed(settings, &params).await?;
-    let user = db.client().await?;
+    Ok([(engine, Whose::Engine), (db.client().await?, Whose::User)])
+}
+
+/// Runs every statement in both sessions.
+async fn run_all(db: &TestDb, when: &str) -> Result<()> {
+    check_all(&sessions(db).await?, "analyze, buffers", when).await
+}
+
+/// Plans every statement in both sessions; with `analyze, buffers` for `how` it is run too.
+async fn check_all(sessions: &[(Client, Whose)], how: &str, when: &str) -> Result<()> {
     let mut wrong = Vec::new();
     for statement in &STATEMENTS {
         // The statements of `operate` run only in sessions of the engine, whose plans are generic.
         let modes = if statement.name.starts_with("operate/") { &MODES[1..] } else { &MODES };
         for mode in modes {
-            for (client, whose) in [(&engine, Whose::Engine), (&user, Whose::User)] {
-                let plan = plan(client, statement, mode, "analyze, buffers").await?;
+            for (client, whose) in sessions {
+                let plan = plan(client, statement, mode, how).await?;
                 let by_ctid = ["engine/done.sql", "engine/complete.sql"].contains(&statement.name);
-                let checked = check(statement, &plan, whose);
+                let ran = if how.contains("analyze") { check_run(statement, &plan) } else { Ok(()) };
+                let checked = ran.and_then(|()| check_probes(&plan, *whose));
                 let checked = if by_ctid { checked.and_then(|()| check_by_ctid(&plan)) } else { checked };
                 if let Err(error) = checked {
                     wrong.push(format!("{}, {when}, {mode}, {whose:?}: {error}", statement.name));
@@ -116,20 +126,25 @@ enum Whose {
     User,
 }
 
-fn check(statement: &Statement, plan: &Value, whose: Whose) -> Result<()> {
-    let nodes = nodes(plan);
-    let touched = nodes.iter().map(|node| pages(node)).max().unwrap_or_default();
+/// Fails if a statement that was run touched many pages, or found nothing.
+fn check_run(statement: &Statement, plan: &Value) -> Result<()> {
+    let touched = nodes(plan).iter().map(|node| pages(node)).max().unwrap_or_default();
     ensure!(touched <= PAGES_MAX, "it touches {touched} pages\n{plan:#}");
     // A hold with a running job stays, and the claims of worker 1 have not ended.
     let finds_nothing = ["engine/drop_holds.sql", "engine/already_settled.sql"].contains(&statement.name);
     ensure!(plan["Actual Rows"] != 0 || finds_nothing, "it found nothing");
-    for node in nodes {
+    Ok(())
+}
+
+/// Fails if a table or an index would be read whole.
+fn check_probes(plan: &Value, whose: Whose) -> Result<()> {
+    for node in nodes(plan) {
         let kind = node["Node Type"].as_str().unwrap_or_default();
         let table = node["Relation Name"].as_str().unwrap_or_default();
         let condition = node["Index Cond"].as_str().unwrap_or_default();
         let probes = match node["Index Name"].as_str() {
             Some("job_pkey" | "job_key" | "hold_pkey" | "hold_worker") => !condition.is_empty(),
-            Some("job_due") => condition.contains("queue"),
+            Some("job_due") => condition.contains("priority"),
             Some(_) if table.starts_with("job_history") => !condition.is_empty(),
             // They have few entries: suspects, and jobs whose cancel was requested.
             Some(_) => true,
@@ -162,9 +177,9 @@ async fn with_ten_jobs() -> Result<()> {
     let (db, client) = start().await?;
     fill(&client, 10, "1 minute").await?;
     hold(&client, 5, 2).await?;
-    check_all(&db, "never analyzed").await?;
+    run_all(&db, "never analyzed").await?;
     client.batch_execute(ANALYZE).await?;
-    check_all(&db, "analyzed").await
+    run_all(&db, "analyzed").await
 }
 
 #[tokio::test]
@@ -176,7 +191,7 @@ async fn with_20_000_jobs_on_tables_analyzed_while_they_were_empty() -> Result<(
     let others = "insert into pitwheel.hold (worker, job_ids) select 10 + n, '{-1}' from generate_series(1, 5000) as n";
     client.batch_execute(others).await?;
     hold(&client, BATCH, BATCH).await?;
-    check_all(&db, "20,000 jobs").await
+    run_all(&db, "20,000 jobs").await
 }
 
 #[tokio::test]
@@ -192,7 +207,47 @@ async fn past_300_000_dead_entries_behind_a_pinned_snapshot() -> Result<()> {
     client.batch_execute(ANALYZE).await?;
     fill(&client, 30, "1 minute").await?;
     hold(&client, BATCH, BATCH).await?;
-    check_all(&db, "300,000 dead entries").await?;
+    run_all(&db, "300,000 dead entries").await?;
     pin.batch_execute("rollback").await?;
+    Ok(())
+}
+
+/// A session plans with the height that an index had when the session last read it. One that read job_due when it was small, and
+/// job_pkey since, takes job_due for the smaller index.
+#[tokio::test]
+async fn in_sessions_that_read_job_due_when_it_was_small() -> Result<()> {
+    let (db, client) = start().await?;
+    let pin = db.client().await?;
+    pin.batch_execute("begin isolation level repeatable read; select from pitwheel.job").await?;
+    fill(&client, 1, "1 hour").await?;
+    // The first vacuum counts the entries of the indexes, which makes all sessions read their heights again; the second does not.
+    client.batch_execute("vacuum pitwheel.job").await?;
+    let sessions = sessions(&db).await?;
+    let reads = [
+        ("job_due", "select from pitwheel.job where queue = 'default' and priority = 0"),
+        ("job_pkey", "select crashes from pitwheel.job where id = 1"),
+    ];
+    for (index, read) in reads {
+        for (session, _) in &sessions {
+            read_by(session, index, read).await?;
+        }
+        client.batch_execute("delete from pitwheel.job").await?;
+        fill(&client, 20_000, "1 hour").await?;
+    }
+    client.batch_execute("delete from pitwheel.job").await?;
+    client.batch_execute("vacuum pitwheel.job").await?;
+    fill(&client, 30, "1 minute").await?;
+    hold(&client, BATCH, BATCH).await?;
+    check_all(&sessions, "costs on", "job_due was small").await?;
+    pin.batch_execute("rollback").await?;
+    Ok(())
+}
+
+/// Runs a statement and fails unless it uses this index.
+async fn read_by(session: &Client, index: &str, sql: &str) -> Result<()> {
+    session.batch_execute("begin; set local enable_seqscan = off; set local enable_bitmapscan = off").await?;
+    let plan: Value = session.query_one(&format!("explain (analyze, format json) {sql}"), &[]).await?.get(0);
+    session.batch_execute("commit").await?;
+    ensure!(nodes(&plan[0]["Plan"]).iter().any(|node| node["Index Name"] == index), "{plan:#}");
     Ok(())
 }

@@ -15,7 +15,7 @@ macro_rules! statement {
 }
 
 /// All statements that `by_id` checks.
-pub(crate) const STATEMENTS: [Statement; 28] = [
+pub(crate) const STATEMENTS: [Statement; 30] = [
     statement!(
         "engine/done.sql",
         "bigint[], bigint[], bigint[], tid[], bigint[]",
@@ -76,6 +76,12 @@ pub(crate) const STATEMENTS: [Statement; 28] = [
             array_fill(now() - interval '10 minutes', array[19]), array_fill(0::bigint, array[19]), '{test}'"
     ),
     statement!("engine/claim_alone.sql", "bigint, text[], text[]", "1, '{default}', '{test}'"),
+    statement!("engine/claim_by_id.sql", "bigint, bigint, text[], text", "1, (waiting())[1], '{test}', 'ada'"),
+    statement!(
+        "engine/look_back.sql",
+        "text[], smallint[], timestamptz[], bigint[], timestamptz[], bigint[], text[]",
+        "'{default}', '{0}', array[now() - interval '10 minutes'], '{0}', array[now()], '{0}', '{test}'"
+    ),
     statement!(
         "engine/enqueue_keyed.sql",
         "text[], text[], text[], bigint[], bigint[], smallint[], int[], bigint[], text[], text[], text[], bool[], bool",
