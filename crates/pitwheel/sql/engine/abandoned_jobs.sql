@@ -3,8 +3,7 @@
 -- could otherwise become a scan of hold_pkey, past the holds of all workers.
 -- The writes that follow are fenced. A row that another transaction has locked (a settle in a user's transaction) is skipped,
 -- so that one open transaction cannot stop the sweep.
--- A job is found by a range of one id, in the order of ids: only job_pkey has that order. With `=` a plan could read all of
--- job_due, which ends with the id, once the table was analyzed without rows.
+-- Each job is found by one probe of job_pkey: with `limit 1` the planner cannot join the batch with a scan of the whole index.
 with holds as materialized (
     select hold.id, worker.id as worker, hold.job_ids, worker.name
     from pitwheel.worker
@@ -25,10 +24,8 @@ cross join lateral unnest(holds.job_ids) as held(id)
 left join lateral (
     select job.id, job.fence, job.crashes, job.attempt
     from pitwheel.job
-    where job.id >= held.id
-      and job.id <= held.id
+    where job.id = held.id
       and job.holder = holds.worker
-    order by job.id
     limit 1
     for no key update skip locked
 ) as job on true

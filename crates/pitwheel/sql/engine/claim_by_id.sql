@@ -1,15 +1,14 @@
 -- claim_by_id.sql: claims the job $2 for the worker $1, if it waits, also before its time, and records it in a hold. Waits for a
 -- transaction that has locked it, so of several callers one gets the job. If a person asked for it, $4 is their name in the audit
 -- log. Same columns as claim.sql.
--- Uses job_pkey: a job is found by a range of one id, in the order of ids, which no other index has.
+-- Uses job_pkey; `is distinct from` cannot be used to read job_due instead.
 -- Zero rows: claim_refusal.sql says why; or the worker was declared dead or is quiet.
 with due as materialized (
     select job.ctid as tid, job.id
     from pitwheel.job
-    where job.id >= $2
-      and job.id <= $2
+    where job.id = $2
       and job.holder is null
-      and job.run_at < 'infinity'
+      and job.run_at is distinct from 'infinity'
       and job.attempt < job.max_attempts
       and job.kind = any($3::text[])
       and exists (select from pitwheel.worker where worker.id = $1 and worker.dead_at is null and worker.quiet_at is null)
@@ -17,8 +16,6 @@ with due as materialized (
           select from pitwheel.queue
           where queue.name in (job.queue, '*') and queue.paused_at is not null
       )
-    order by job.id
-    limit 1
     for no key update of job
 ),
 held as (

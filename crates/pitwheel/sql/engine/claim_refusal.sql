@@ -12,10 +12,7 @@
         else 'none'
     end as reason
 from pitwheel.job
-where job.id >= $1
-  and job.id <= $1
-order by job.id
-limit 1)
+where job.id = $1)
 union all
 (select 'finished' from pitwheel.job_history where job_history.id = $1 limit 1)
 limit 1

@@ -1,7 +1,7 @@
 -- drop_holds.sql: deletes these holds, as far as none of their jobs is held any more.
 -- A hold stays while one of its jobs is held, for instance because a settle of it is in progress.
--- Uses hold_pkey and job_pkey, one probe per hold and per job. Each is found by a range of one id, in the order of ids: only
--- the primary key has that order. With `=` a plan could read all of another index, once the table was analyzed without rows.
+-- Uses hold_pkey and job_pkey, one probe per hold and per job: with `limit 1` the planner cannot join them with a scan of a whole
+-- index.
 -- A hold is never updated, so its ctid does not change.
 with empty as materialized (
     select hold.tid
@@ -9,9 +9,7 @@ with empty as materialized (
     cross join lateral (
         select hold.ctid as tid, hold.worker, hold.job_ids
         from pitwheel.hold
-        where hold.id >= given.id
-          and hold.id <= given.id
-        order by hold.id
+        where hold.id = given.id
         limit 1
     ) as hold
     where not exists (
@@ -20,10 +18,8 @@ with empty as materialized (
         cross join lateral (
             select
             from pitwheel.job
-            where job.id >= held.id
-              and job.id <= held.id
+            where job.id = held.id
               and job.holder = hold.worker
-            order by job.id
             limit 1
         ) as job
     )

@@ -10,8 +10,7 @@
 -- exist. A follower whose key a live job of its kind has is not added. The sort makes every delete come before the first
 -- insert, so a follower may have the key of the job that it follows. Followers are inserted in the order of kind and key, and get
 -- their ids in the order given, which is their order in a lane. Uses job_pkey, job_key and pipeline_pkey.
--- A job is found by a range of one id, in the order of ids: only job_pkey has that order. With `=` a plan could read all of
--- job_due, which ends with the id, once the table was analyzed without rows.
+-- Each job is found by one probe of job_pkey: with `limit 1` the planner cannot join the batch with a scan of the whole index.
 with emptied as (
     delete from pitwheel.hold
     where hold.id = any($6::bigint[])
@@ -31,9 +30,7 @@ steps as materialized (
         cross join lateral (
             select job.pipeline
             from pitwheel.job
-            where job.id >= ended.id
-              and job.id <= ended.id
-            order by job.id
+            where job.id = ended.id
             limit 1
         ) as job
         where job.pipeline is not null
@@ -47,8 +44,7 @@ free as materialized (
     cross join lateral (
         select job.ctid as tid
         from pitwheel.job
-        where job.id >= ended.id
-          and job.id <= ended.id
+        where job.id = ended.id
           and job.fence = ended.fence
           and job.holder = coalesce(ended.holder, job.holder)
           and job.recurring is null
@@ -58,7 +54,6 @@ free as materialized (
               or (select pipeline.id from pitwheel.pipeline where pipeline.id = job.pipeline limit 1) is null
           )
           and (not ended.if_cancelled or job.cancel_requested_at is not null)
-        order by job.id
         limit 1
         for update skip locked
     ) as job
@@ -164,11 +159,9 @@ from ended
 cross join lateral (
     select job.id, job.fence, job.holder
     from pitwheel.job
-    where job.id >= ended.id
-      and job.id <= ended.id
+    where job.id = ended.id
       and job.fence = ended.fence
       and job.holder = coalesce(ended.holder, job.holder)
-    order by job.id
     limit 1
 ) as job
 where not exists (select from gone where gone.id = ended.id)

@@ -6,9 +6,9 @@
 -- returned with `written` false, and nothing was changed. Likewise a row with `if_cancelled`, unless a cancel was requested, or
 -- the recurring job was disabled or deleted.
 -- A holder of 0 is not known, and then not compared.
--- Rows not returned: that claim no longer holds the job, or it is no run. Uses job_pkey and recurring_pkey; each row is found by a
--- range of one id, in the order of ids, as in finish.sql. Followers get their ids in the order given. The series makes the planner expect a large batch, which it then joins
--- by hash.
+-- Rows not returned: that claim no longer holds the job, or it is no run. Uses job_pkey and recurring_pkey, one probe per row, as in
+-- finish.sql; with `is true` the planner cannot read job_recurring instead. Followers get their ids in the order given. The series
+-- makes the planner expect a large batch, which it then joins by hash.
 with emptied as (
     delete from pitwheel.hold
     where hold.id = any($6::bigint[])
@@ -32,12 +32,10 @@ free as materialized (
     cross join lateral (
         select job.ctid as tid, job.recurring, job.cancel_requested_at is not null as cancelled
         from pitwheel.job
-        where job.id >= ended.id
-          and job.id <= ended.id
+        where job.id = ended.id
           and job.fence = ended.fence
           and job.holder = coalesce(ended.holder, job.holder)
-          and job.recurring is not null
-        order by job.id
+          and (job.recurring is not null) is true
         limit 1
         for update skip locked
     ) as job
@@ -180,12 +178,10 @@ from ended
 cross join lateral (
     select job.id, job.fence, job.holder
     from pitwheel.job
-    where job.id >= ended.id
-      and job.id <= ended.id
+    where job.id = ended.id
       and job.fence = ended.fence
       and job.holder = coalesce(ended.holder, job.holder)
-      and job.recurring is not null
-    order by job.id
+      and (job.recurring is not null) is true
     limit 1
 ) as job
 where not exists (select from gone where gone.id = ended.id)

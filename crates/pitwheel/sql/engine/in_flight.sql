@@ -11,8 +11,7 @@ from (
 cross join lateral (
     select job.queue, job.claimed_at
     from pitwheel.job
-    where job.id >= held.id and job.id <= held.id and job.holder = held.worker
-    order by job.id -- so that job_pkey is used, which alone has this order
+    where job.id = held.id and job.holder = held.worker
     limit 1 -- one index probe per job: the cost is bound to what is running
 ) as job
 group by job.queue

@@ -13,12 +13,10 @@ from given
 cross join lateral (
     select job.id, job.recurring
     from pitwheel.job
-    where job.id >= given.id
-      and job.id <= given.id
+    where job.id = given.id
       and job.fence = given.fence
       and job.holder = coalesce(given.holder, job.holder)
       and (select pitwheel.lock_recurring_of_jobs($1::bigint[]))
-    order by job.id
     limit 1
     for update
 ) as job

@@ -1,8 +1,7 @@
 -- progress.sql: writes the progress of the claimed jobs. A row that another transaction has locked is skipped: the next report
 -- will be written. Returns the claims that still hold; the other rows were not changed.
 -- A holder of 0 is not known, and then not compared.
--- A job is found by a range of one id, in the order of ids: only job_pkey has that order. With `=` a plan could read all of
--- job_due, which ends with the id, once the table was analyzed without rows.
+-- Each job is found by one probe of job_pkey: with `limit 1` the planner cannot join the batch with a scan of the whole index.
 -- The update adds 0 to the id, so that no plan joins by a scan of job_pkey: the rows are those of the ctids.
 with report as materialized (
     select report.id, report.fence, report.holder, report.progress, report.note
@@ -15,11 +14,9 @@ free as materialized (
     cross join lateral (
         select job.ctid as tid
         from pitwheel.job
-        where job.id >= report.id
-          and job.id <= report.id
+        where job.id = report.id
           and job.fence = report.fence
           and job.holder = coalesce(nullif(report.holder, 0), job.holder)
-        order by job.id
         limit 1
         for no key update skip locked
     ) as job
@@ -38,10 +35,8 @@ from report
 cross join lateral (
     select job.id
     from pitwheel.job
-    where job.id >= report.id
-      and job.id <= report.id
+    where job.id = report.id
       and job.fence = report.fence
       and job.holder = coalesce(nullif(report.holder, 0), job.holder)
-    order by job.id
     limit 1
 ) as job

@@ -4,8 +4,7 @@
 -- A holder of 0 is not known, and then not compared.
 -- Rows not returned: the claim no longer holds the job, a cancel was requested, it is a run of a recurring job, or another
 -- transaction has locked the row, which is not waited for. The caller finishes them as cancelled, and finish.sql tells these apart.
--- A job is found by a range of one id, in the order of ids: only job_pkey has that order. With `=` a plan could read all of
--- job_due, which ends with the id, once the table was analyzed without rows.
+-- Each job is found by one probe of job_pkey: with `limit 1` the planner cannot join the batch with a scan of the whole index.
 -- The update adds 0 to the id, so that no plan joins by a scan of job_pkey: the rows are those of the ctids.
 with back as materialized (
     select back.id, back.fence, nullif(back.holder, 0) as holder, back.delay_ms, back.uncharged, back.crashed, back.error
@@ -18,13 +17,11 @@ free as materialized (
     cross join lateral (
         select job.ctid as tid
         from pitwheel.job
-        where job.id >= back.id
-          and job.id <= back.id
+        where job.id = back.id
           and job.fence = back.fence
           and job.holder = coalesce(back.holder, job.holder)
           and job.cancel_requested_at is null
           and job.recurring is null
-        order by job.id
         limit 1
         for no key update skip locked
     ) as job

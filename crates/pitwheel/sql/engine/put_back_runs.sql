@@ -23,13 +23,11 @@ free as materialized (
     cross join lateral (
         select job.ctid as tid, job.recurring
         from pitwheel.job
-        where job.id >= back.id
-          and job.id <= back.id
+        where job.id = back.id
           and job.fence = back.fence
           and job.holder = coalesce(back.holder, job.holder)
           and job.cancel_requested_at is null
-          and job.recurring is not null
-        order by job.id
+          and (job.recurring is not null) is true
         limit 1
         for no key update skip locked
     ) as job

@@ -1,18 +1,15 @@
 -- unknown_holds.sql: the holds of these workers that they do not know: a claim was committed, but its result was lost with the
 -- connection. Uses hold_worker. For workers that have no claim in progress.
 -- Zero rows: there are none.
--- A job is found by a range of one id, in the order of ids: only job_pkey has that order. With `=` a plan could read all of
--- job_due, which ends with the id, once the table was analyzed without rows.
+-- Each job is found by one probe of job_pkey: with `limit 1` the planner cannot join the batch with a scan of the whole index.
 select hold.id as hold, hold.worker as holder, job.id, job.fence
 from pitwheel.hold
 cross join lateral unnest(hold.job_ids) as held(id)
 left join lateral (
     select job.id, job.fence
     from pitwheel.job
-    where job.id >= held.id
-      and job.id <= held.id
+    where job.id = held.id
       and job.holder = hold.worker
-    order by job.id
     limit 1
 ) as job on true
 where hold.worker = any($1::bigint[])

@@ -2,10 +2,9 @@
 -- The rows are locked first, so that no claim comes between the two parts. The recurring job of a waiting run that is cancelled
 -- skips that time; the maintenance plans the next one. The pipeline of a waiting step that is cancelled goes on, or skips what comes
 -- after it. Recurring jobs and pipelines are locked before jobs, as in 0005_recurring.sql and 0007_pipelines.sql.
--- A job is found by a range of one id, in the order of ids: only job_pkey has that order. With `=` a plan could read all of
--- job_due, which ends with the id, once the table was analyzed without rows.
+-- Each job is found by one probe of job_pkey: with `limit 1` the planner cannot join the batch with a scan of the whole index.
 -- The changes name the ids twice: the array is the index condition, and the join makes the order of job_pkey useful, so that
--- no plan reads all of job_pkey or job_due, once the table was analyzed without rows.
+-- no plan reads all of job_pkey, once the table was analyzed without rows.
 -- No row for an id: no live job has it.
 with target as materialized (
     select job.id, job.holder
@@ -13,10 +12,8 @@ with target as materialized (
     cross join lateral (
         select job.id, job.holder
         from pitwheel.job
-        where job.id >= asked.id
-          and job.id <= asked.id
+        where job.id = asked.id
           and (select pitwheel.lock_recurring_of_jobs($1::bigint[]))
-        order by job.id
         limit 1
         for no key update
     ) as job

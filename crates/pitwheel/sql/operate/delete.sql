@@ -1,10 +1,9 @@
 -- delete.sql: deletes waiting and finished jobs for good. The recurring job of a waiting run that is deleted skips that time; the
 -- maintenance plans the next one. The pipeline of a waiting step that is deleted goes on as if it was cancelled. Recurring jobs and
 -- pipelines are locked before jobs, as in 0005_recurring.sql and 0007_pipelines.sql.
--- A job is found by a range of one id, in the order of ids: only job_pkey has that order. With `=` a plan could read all of
--- job_due, which ends with the id, once the table was analyzed without rows.
+-- Each job is found by one probe of job_pkey: with `limit 1` the planner cannot join the batch with a scan of the whole index.
 -- The delete names the ids twice: the array is the index condition, and the join makes the order of job_pkey useful, so that
--- no plan reads all of job_pkey or job_due, once the table was analyzed without rows.
+-- no plan reads all of job_pkey, once the table was analyzed without rows.
 -- No row for an id: no job has it, or it is running.
 with target as materialized (
     select job.id
@@ -12,11 +11,9 @@ with target as materialized (
     cross join lateral (
         select job.id
         from pitwheel.job
-        where job.id >= asked.id
-          and job.id <= asked.id
+        where job.id = asked.id
           and job.holder is null
           and (select pitwheel.lock_recurring_of_jobs($1::bigint[]))
-        order by job.id
         limit 1
         for update
     ) as job

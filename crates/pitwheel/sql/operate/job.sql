@@ -1,6 +1,4 @@
 -- job.sql: one job, live or finished, with all its columns. Zero rows: no such job, or its history was pruned.
--- A job is found by a range of one id, in the order of ids: only job_pkey has that order. With `=` a plan could read all of
--- job_due, which ends with the id, once the table was analyzed without rows.
 -- `unserved`: it waits, and no live worker takes its kind.
 with served as materialized (
     select distinct run.kind
@@ -22,9 +20,7 @@ with served as materialized (
     job.holder is null and job.kind not in (select served.kind from served) as unserved
 from pitwheel.job
 left join pitwheel.worker on worker.id = job.holder
-where job.id >= $1 and job.id <= $1
-order by job.id
-limit 1)
+where job.id = $1)
 union all
 select history.id, history.kind, history.queue, history.state,
     history.priority, history.attempt, history.max_attempts, history.key, history.run_at, history.enqueued_at,

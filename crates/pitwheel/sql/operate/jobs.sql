@@ -39,8 +39,7 @@ running as (
         select job.id, job.kind, job.queue, job.priority, job.attempt, job.max_attempts, job.key, job.run_at,
             job.enqueued_at, job.claimed_at, job.progress, job.note, job.lane
         from pitwheel.job
-        where job.id >= held.id and job.id <= held.id and job.holder = held.worker
-        order by job.id -- so that job_pkey is used, which alone has this order
+        where job.id = held.id and job.holder = held.worker
         limit 1 -- one index probe per job: the cost is bound to what is running
     ) as job
 ),

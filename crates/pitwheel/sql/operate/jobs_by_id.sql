@@ -1,6 +1,5 @@
 -- jobs_by_id.sql: these jobs, live or finished, without their payloads. No row for an id: no such job.
--- A job is found by a range of one id, in the order of ids: only job_pkey has that order. With `=` a plan could read all of
--- job_due, which ends with the id, once the table was analyzed without rows.
+-- Each job is found by one probe of job_pkey: with `limit 1` the planner cannot join the batch with a scan of the whole index.
 -- `unserved`: it waits, and no live worker takes its kind.
 with served as materialized (
     select distinct run.kind
@@ -23,9 +22,7 @@ cross join lateral (
     select job.id, job.kind, job.queue, job.holder, job.priority, job.attempt, job.max_attempts, job.key, job.run_at,
         job.enqueued_at, job.claimed_at, job.progress, job.note, job.lane, job.lane_at
     from pitwheel.job
-    where job.id >= asked.id
-      and job.id <= asked.id
-    order by job.id
+    where job.id = asked.id
     limit 1
 ) as job
 union all

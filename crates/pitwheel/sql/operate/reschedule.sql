@@ -1,10 +1,9 @@
 -- reschedule.sql: waiting jobs are due at another time. A blocked job stays blocked, and runs not before that time. A time in the
 -- past, or none, means now: claims rely on it that no job gets a run_at far in the past (cursor.rs). The
 -- recurring job of a run gets the time, too; recurring jobs are locked before jobs, as in 0005_recurring.sql.
--- A job is found by a range of one id, in the order of ids: only job_pkey has that order. With `=` a plan could read all of
--- job_due, which ends with the id, once the table was analyzed without rows.
+-- Each job is found by one probe of job_pkey: with `limit 1` the planner cannot join the batch with a scan of the whole index.
 -- The update names the ids twice: the array is the index condition, and the join makes the order of job_pkey useful, so that
--- no plan reads all of job_pkey or job_due, once the table was analyzed without rows.
+-- no plan reads all of job_pkey, once the table was analyzed without rows.
 -- No row for an id: no waiting job has it.
 with target as materialized (
     select job.id
@@ -12,11 +11,9 @@ with target as materialized (
     cross join lateral (
         select job.id
         from pitwheel.job
-        where job.id >= asked.id
-          and job.id <= asked.id
+        where job.id = asked.id
           and job.holder is null
           and (select pitwheel.lock_recurring_of_jobs($1::bigint[]))
-        order by job.id
         limit 1
         for no key update
     ) as job

@@ -21,8 +21,7 @@ cross join lateral (
         cross join lateral (
             select
             from pitwheel.job
-            where job.id >= held.id and job.id <= held.id and job.holder = page.id
-            order by job.id -- so that job_pkey is used, which alone has this order
+            where job.id = held.id and job.holder = page.id
             limit 1
         ) as job
         where hold.worker = page.id
