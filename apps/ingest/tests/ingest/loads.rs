@@ -2,7 +2,8 @@
 
 use anyhow::{Context as _, Result};
 use pitwheel::State;
-use pitwheel_ingest::{CsvOptions, Lane};
+use pitwheel_ingest::{CsvOptions, Lane, WorkerOptions};
+use pitwheel_testkit::wait_until;
 
 use crate::support::{TestIngest, entries, lane, skipping};
 
@@ -112,16 +113,35 @@ async fn columns_can_be_mapped_and_numbers_written_with_a_comma() -> Result<()> 
     Ok(())
 }
 
+/// The second batch waits here while the test holds the lock.
+const GATE: &str = "
+    create function gate() returns trigger language plpgsql as $$ begin
+        if exists (select from ingest.entry) then perform pg_advisory_xact_lock_shared(1); end if;
+        return null;
+    end $$;
+    create trigger gate before insert on ingest.entry for each statement execute function gate()";
+
 #[tokio::test]
-async fn a_file_of_many_batches_is_loaded_whole() -> Result<()> {
+async fn a_file_of_many_batches_reports_progress_and_is_loaded_whole() -> Result<()> {
     let test = TestIngest::new().await?;
+    let gate = test.db.client().await?;
+    gate.batch_execute(GATE).await?;
+    gate.batch_execute("select pg_advisory_lock(1)").await?;
     let row = "it,flight,1,km,2025-01-31,a name that has some length so that there are several batches\n";
     let text = format!("unit,category,quantity,measure,date,name\n{}", row.repeat(120_000));
-    let job = test.load(&lane(), text, &CsvOptions::default()).await?;
+    let id = test.upload(&lane(), text, &CsvOptions::default()).await?;
+    let worker = test.start(WorkerOptions::default());
+    wait_until("progress is reported", || async {
+        let note = test.db.pitwheel().job(id).await?.summary.note;
+        Ok(note.is_some_and(|note| note.contains("rows/s")))
+    })
+    .await?;
+    gate.batch_execute("select pg_advisory_unlock(1)").await?;
+    let job = test.ended(id).await?;
+    worker.stop().await?;
     assert_eq!(job.summary.state, State::Done);
     assert_eq!(test.current(&lane()).await?.map(|current| current.rows), Some(120_000));
     let lines = "select count(distinct line) from ingest.current_entry where line between 2 and 120001";
     assert_eq!(test.db.count(lines).await?, 120_000);
-    assert!(job.summary.note.is_some_and(|note| note.contains("rows/s")), "progress is reported");
     Ok(())
 }
