@@ -19,6 +19,8 @@ pub(crate) struct Row {
     unit: &'static str,
     /// The difference between the fastest and the slowest run, as a share of the median; `None`: measured once.
     spread: Option<f64>,
+    #[serde(skip)]
+    sample: Option<Sample>,
     reference: Option<Reference>,
     /// The limit in words, as in `at least 0.5 × reference`.
     bar: Option<String>,
@@ -30,49 +32,75 @@ pub(crate) struct Row {
 struct Reference {
     what: String,
     value: f64,
+    /// The number as a share of the reference.
+    share: f64,
 }
 
 impl Row {
     /// A number without reference or limit.
     pub(crate) fn new(case: impl Into<String>, value: f64, unit: &'static str) -> Self {
-        Self { case: case.into(), value, unit, spread: None, reference: None, bar: None, holds: None }
+        Self {
+            case: case.into(),
+            value,
+            unit,
+            spread: None,
+            sample: None,
+            reference: None,
+            bar: None,
+            holds: None,
+        }
     }
 
-    /// Adds the spread of the runs.
-    pub(crate) fn spread(mut self, sample: &Sample) -> Self {
-        self.spread = Some(sample.spread());
-        self
+    /// The median and the spread of repeated runs.
+    pub(crate) fn of(case: impl Into<String>, sample: &Sample, unit: &'static str) -> Self {
+        let row = Self::new(case, sample.median, unit);
+        Self { spread: Some(sample.spread()), sample: Some(sample.clone()), ..row }
     }
 
     /// Adds a reference: `value` in the same unit, measured in the same run.
     pub(crate) fn against(mut self, what: impl Into<String>, value: f64) -> Self {
-        self.reference = Some(Reference { what: what.into(), value });
+        self.reference = Some(Reference { what: what.into(), value, share: self.value / value });
         self
     }
 
-    /// Sets the limit: at least `share` of the reference or, without a reference, at least `share` itself.
-    pub(crate) fn at_least(mut self, share: f64) -> Self {
-        let (bar, limit) = self.limit("at least", share);
-        (self.bar, self.holds) = (Some(bar), Some(self.value >= limit));
+    /// Adds a reference that was measured in turns with this number. The share is that of the median turn: the machine can change
+    /// its speed from one turn to the next, and then the two medians may come from different turns.
+    pub(crate) fn in_turns_with(self, what: impl Into<String>, reference: &Sample) -> Self {
+        let share = self.sample.as_ref().and_then(|sample| sample.share_of(reference));
+        let mut row = self.against(what, reference.median);
+        if let (Some(reference), Some(share)) = (&mut row.reference, share) {
+            reference.share = share;
+        }
+        row
+    }
+
+    /// Sets the limit: at least `bar` times the reference or, without a reference, at least `bar` itself.
+    pub(crate) fn at_least(mut self, bar: f64) -> Self {
+        (self.bar, self.holds) = (Some(self.limit("at least", bar)), Some(self.measured() >= bar));
         self
     }
 
-    /// Sets the limit: at most `share` of the reference or, without a reference, at most `share` itself.
-    pub(crate) fn at_most(mut self, share: f64) -> Self {
-        let (bar, limit) = self.limit("at most", share);
-        (self.bar, self.holds) = (Some(bar), Some(self.value <= limit));
+    /// Sets the limit: at most `bar` times the reference or, without a reference, at most `bar` itself.
+    pub(crate) fn at_most(mut self, bar: f64) -> Self {
+        (self.bar, self.holds) = (Some(self.limit("at most", bar)), Some(self.measured() <= bar));
         self
     }
 
-    fn limit(&self, word: &str, share: f64) -> (String, f64) {
+    /// What the limit is compared with.
+    fn measured(&self) -> f64 {
+        self.reference.as_ref().map_or(self.value, |reference| reference.share)
+    }
+
+    fn limit(&self, word: &str, bar: f64) -> String {
         match &self.reference {
-            Some(reference) => (format!("{word} {share} × reference"), share * reference.value),
-            None => (format!("{word} {share} {}", self.unit), share),
+            Some(_) => format!("{word} {bar} × reference"),
+            None => format!("{word} {bar} {}", self.unit),
         }
     }
 
-    fn cells(&self) -> [String; 7] {
+    fn cells(&self) -> [String; 8] {
         let reference = self.reference.as_ref().map(|it| format!("{} {}", it.what, number(it.value)));
+        let share = self.reference.as_ref().map(|it| format!("{:.3} ×", it.share));
         let holds = self.holds.map(|holds| if holds { "yes" } else { "NO" }.to_owned());
         [
             self.case.clone(),
@@ -80,6 +108,7 @@ impl Row {
             self.unit.to_owned(),
             self.spread.map(|spread| format!("{:.0} %", spread * 100.0)).unwrap_or_default(),
             reference.unwrap_or_default(),
+            share.unwrap_or_default(),
             self.bar.clone().unwrap_or_default(),
             holds.unwrap_or_default(),
         ]
@@ -97,10 +126,10 @@ pub(crate) fn publish(rows: &[Row]) -> Result<()> {
 }
 
 fn table(rows: &[Row]) -> String {
-    let head = ["case", "value", "unit", "spread", "reference", "bar", "holds"].map(str::to_owned);
+    let head = ["case", "value", "unit", "spread", "reference", "share", "bar", "holds"].map(str::to_owned);
     let lines: Vec<_> = std::iter::once(head).chain(rows.iter().map(Row::cells)).collect();
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 7] = std::array::from_fn(width);
+    let widths: [usize; 8] = std::array::from_fn(width);
     let mut text = String::new();
     for line in &lines {
         let cells = line.iter().zip(widths).enumerate().map(|(column, (cell, width))| {
@@ -123,31 +152,34 @@ fn number(value: f64) -> String {
     format!("{:.0}", HumanFloatCount(value))
 }
 
-/// The median of repeated runs, and the lowest and highest value.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// Repeated runs of one measurement.
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Sample {
     pub(crate) median: f64,
-    pub(crate) low: f64,
-    pub(crate) high: f64,
+    /// In the order in which they were measured.
+    runs: Vec<f64>,
 }
 
 impl Sample {
     /// `None` when nothing was measured.
-    pub(crate) fn of(mut values: Vec<f64>) -> Option<Self> {
-        values.sort_by(f64::total_cmp);
-        let (low, high) = (*values.first()?, *values.last()?);
-        let middle = values.len() / 2;
-        let median = if values.len() % 2 == 1 {
-            values[middle]
-        } else {
-            f64::midpoint(values[middle - 1], values[middle])
-        };
-        Some(Self { median, low, high })
+    pub(crate) fn of(runs: Vec<f64>) -> Option<Self> {
+        let mut sorted = runs.clone();
+        sorted.sort_by(f64::total_cmp);
+        let (low, high) = (sorted.get((sorted.len().checked_sub(1)?) / 2)?, sorted.get(sorted.len() / 2)?);
+        Some(Self { median: f64::midpoint(*low, *high), runs })
     }
 
     /// The difference between the highest and the lowest value, as a share of the median.
-    pub(crate) fn spread(&self) -> f64 {
-        (self.high - self.low) / self.median
+    fn spread(&self) -> f64 {
+        let high = self.runs.iter().copied().fold(f64::MIN, f64::max);
+        let low = self.runs.iter().copied().fold(f64::MAX, f64::min);
+        (high - low) / self.median
+    }
+
+    /// The median of the shares that the runs have of the runs of `reference` in the same turns.
+    fn share_of(&self, reference: &Sample) -> Option<f64> {
+        let shares = self.runs.iter().zip(&reference.runs).map(|(run, reference)| run / reference);
+        Some(Sample::of(shares.collect())?.median)
     }
 }
 
@@ -163,7 +195,7 @@ impl<const N: usize> Turns<N> {
             }
         }
         let samples = turns.0.map(Sample::of);
-        Ok(samples.map(|sample| sample.unwrap_or(Sample { median: 0.0, low: 0.0, high: 0.0 })))
+        Ok(samples.map(|sample| sample.unwrap_or(Sample { median: 0.0, runs: Vec::new() })))
     }
 }
 
@@ -174,9 +206,19 @@ mod tests {
     #[test]
     fn the_median_is_the_middle_run() {
         let sample = Sample::of(vec![5.0, 1.0, 4.0, 2.0, 3.0]).unwrap();
-        assert_eq!(sample, Sample { median: 3.0, low: 1.0, high: 5.0 });
+        assert_eq!((sample.median, sample.spread()), (3.0, 4.0 / 3.0));
         assert_eq!(Sample::of(vec![1.0, 2.0]).unwrap().median, 1.5);
         assert_eq!(Sample::of(Vec::new()), None);
+    }
+
+    #[test]
+    fn a_share_compares_runs_of_the_same_turn() {
+        // In the third turn, between the two runs, the machine gets twice as fast.
+        let reference = Sample::of(vec![100.0, 100.0, 100.0, 200.0, 200.0]).unwrap();
+        let ours = Sample::of(vec![90.0, 90.0, 180.0, 180.0, 180.0]).unwrap();
+        let row = Row::of("drain", &ours, "jobs/s").in_turns_with("raw", &reference);
+        assert_eq!((row.value, row.reference.as_ref().unwrap().value), (180.0, 100.0));
+        assert_eq!(row.at_least(0.95).holds, Some(false));
     }
 
     #[test]
@@ -187,7 +229,7 @@ mod tests {
             json,
             serde_json::json!({
                 "case": "drain", "value": 90.0, "unit": "jobs/s", "spread": null,
-                "reference": { "what": "raw", "value": 100.0 }, "bar": null, "holds": null,
+                "reference": { "what": "raw", "value": 100.0, "share": 0.9 }, "bar": null, "holds": null,
             })
         );
     }

@@ -39,18 +39,11 @@ pub(crate) async fn drain(url: &str) -> Result<Vec<Row>> {
         Sample::of(costs[history].iter().map(field).collect()).map_or(0.0, |sample| sample.median)
     };
     Ok(vec![
-        Row::new("raw drain", raw.median, "jobs/s").spread(&raw),
-        Row::new("drain, history off", off.median, "jobs/s")
-            .spread(&off)
-            .against("raw drain", raw.median)
-            .at_least(0.5),
-        Row::new("drain, history on", on.median, "jobs/s")
-            .spread(&on)
-            .against("raw drain", raw.median)
-            .at_least(0.4),
-        Row::new("drain, history on, 20,000 jobs", few.median, "jobs/s")
-            .spread(&few)
-            .against("100,000 jobs", on.median)
+        Row::of("raw drain", &raw, "jobs/s"),
+        Row::of("drain, history off", &off, "jobs/s").in_turns_with("raw drain", &raw).at_least(0.5),
+        Row::of("drain, history on", &on, "jobs/s").in_turns_with("raw drain", &raw).at_least(0.4),
+        Row::of("drain, history on, 20,000 jobs", &few, "jobs/s")
+            .in_turns_with("100,000 jobs", &on)
             .at_least(0.8),
         Row::new("transactions per job, history off", median(0, |cost| cost.transactions), "").at_most(0.03),
         Row::new("transactions per job, history on", median(1, |cost| cost.transactions), "").at_most(0.03),
@@ -91,10 +84,9 @@ pub(crate) async fn end_to_end(url: &str) -> Result<Vec<Row>> {
     })
     .await?;
     Ok(vec![
-        Row::new("raw end to end", raw.median, "jobs/s").spread(&raw),
-        Row::new("end to end, history off", ours.median, "jobs/s")
-            .spread(&ours)
-            .against("raw end to end", raw.median)
+        Row::of("raw end to end", &raw, "jobs/s"),
+        Row::of("end to end, history off", &ours, "jobs/s")
+            .in_turns_with("raw end to end", &raw)
             .at_least(0.5),
     ])
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use pitwheel::{Context, Worker};
 
 use crate::child_process::ChildProcess;
@@ -34,12 +34,11 @@ pub(crate) async fn few_slots(url: &str) -> Result<Vec<Row>> {
     })
     .await?;
     Ok(vec![
-        Row::new("20 slots, no-op jobs", no_ops.median, "jobs/s").spread(&no_ops).at_least(50_000.0),
-        Row::new("20 slots, no-op jobs, a second queue is idle", with_idle.median, "jobs/s")
-            .spread(&with_idle)
-            .against("one queue", no_ops.median)
+        Row::of("20 slots, no-op jobs", &no_ops, "jobs/s").at_least(50_000.0),
+        Row::of("20 slots, no-op jobs, a second queue is idle", &with_idle, "jobs/s")
+            .in_turns_with("one queue", &no_ops)
             .at_least(0.9),
-        naps_row("20 slots, handlers of 10 ms", &naps, possible).at_least(0.95),
+        naps_row("20 slots, handlers of 10 ms", &naps, possible)?.at_least(0.95),
     ])
 }
 
@@ -62,16 +61,14 @@ pub(crate) async fn remote_few_slots(url: &str) -> Result<Vec<Row>> {
     })
     .await?;
     Ok(vec![
-        Row::new("one remote worker, 20 slots, no-op jobs", no_ops.median, "jobs/s")
-            .spread(&no_ops)
-            .at_least(15_000.0),
-        naps_row("one remote worker, 20 slots, handlers of 10 ms", &naps, possible).at_least(0.9),
+        Row::of("one remote worker, 20 slots, no-op jobs", &no_ops, "jobs/s").at_least(15_000.0),
+        naps_row("one remote worker, 20 slots, handlers of 10 ms", &naps, possible)?.at_least(0.9),
     ])
 }
 
-fn naps_row(case: &str, naps: &Sample, possible: Vec<f64>) -> Row {
-    let possible = Sample::of(possible).map_or(0.0, |sample| sample.median);
-    Row::new(case, naps.median, "jobs/s").spread(naps).against("slots ÷ the handlers' own time", possible)
+fn naps_row(case: &str, naps: &Sample, possible: Vec<f64>) -> Result<Row> {
+    let possible = Sample::of(possible).context("no worker was measured")?;
+    Ok(Row::of(case, naps, "jobs/s").in_turns_with("slots ÷ the handlers' own time", &possible))
 }
 
 /// Jobs per second.

@@ -35,13 +35,10 @@ pub(crate) async fn fleet(url: &str) -> Result<Vec<Row>> {
     })
     .await?;
     let row = |case: &str, sample: &Sample| {
-        Row::new(case, sample.median, "jobs/s")
-            .spread(sample)
-            .against("one stream", alone.median)
-            .at_least(0.9)
+        Row::of(case, sample, "jobs/s").in_turns_with("one stream", &alone).at_least(0.9)
     };
     Ok(vec![
-        Row::new("one stream, 20 slots", alone.median, "jobs/s").spread(&alone),
+        Row::of("one stream, 20 slots", &alone, "jobs/s"),
         row("one stream beside a quiet one", &beside_quiet),
         row("one stream, results to the other node", &other_node),
     ])

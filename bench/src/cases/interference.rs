@@ -23,9 +23,8 @@ pub(crate) async fn backlog(url: &str) -> Result<Vec<Row>> {
     })
     .await?;
     Ok(vec![
-        Row::new("drain, 1,000,000 behind", long.median, "jobs/s")
-            .spread(&long)
-            .against("20,000 behind", short.median)
+        Row::of("drain, 1,000,000 behind", &long, "jobs/s")
+            .in_turns_with("20,000 behind", &short)
             .at_least(0.9),
     ])
 }
@@ -43,10 +42,7 @@ pub(crate) async fn in_flight(url: &str) -> Result<Vec<Row>> {
     })
     .await?;
     let row = |name: &str, sample: &Sample, share| {
-        Row::new(name, sample.median, "jobs/s")
-            .spread(sample)
-            .against("none in flight", none.median)
-            .at_least(share)
+        Row::of(name, sample, "jobs/s").in_turns_with("none in flight", &none).at_least(share)
     };
     Ok(vec![
         row("drain, 10,000 in flight elsewhere", &some, 0.8),

@@ -20,17 +20,14 @@ pub(crate) async fn lanes(url: &str) -> Result<Vec<Row>> {
     })
     .await?;
     Ok(vec![
-        Row::new("drain beside two lanes with slow heads", beside.median, "jobs/s")
-            .spread(&beside)
-            .against("without these lanes", alone.median)
+        Row::of("drain beside two lanes with slow heads", &beside, "jobs/s")
+            .in_turns_with("without these lanes", &alone)
             .at_least(0.8),
-        Row::new("drain of 10,000 lanes, history off", off_lanes.median, "jobs/s")
-            .spread(&off_lanes)
-            .against("without lanes", off.median)
+        Row::of("drain of 10,000 lanes, history off", &off_lanes, "jobs/s")
+            .in_turns_with("without lanes", &off)
             .at_least(0.35),
-        Row::new("drain of 10,000 lanes, history on", on_lanes.median, "jobs/s")
-            .spread(&on_lanes)
-            .against("without lanes", on.median)
+        Row::of("drain of 10,000 lanes, history on", &on_lanes, "jobs/s")
+            .in_turns_with("without lanes", &on)
             .at_least(0.35),
     ])
 }

@@ -37,8 +37,7 @@ pub(crate) async fn outbox(url: &str) -> Result<Vec<Row>> {
     let address = broker.address();
     let shards = side(url, &address, "shards", Sharing::Shards).await?;
     let mut rows = vec![
-        Row::new("outbox: drain of 100,000 events of 20,000 entities", shards.drained.median, "events/s")
-            .spread(&shards.drained)
+        Row::of("outbox: drain of 100,000 events of 20,000 entities", &shards.drained, "events/s")
             .at_least(20_000.0),
         Row::new("outbox: WAL per event, from the insert to its end", shards.wal, "bytes").at_most(700.0),
         Row::new("outbox: commit to consumer, 600 events/s, p50", shards.p50, "ms").at_most(8.0),
@@ -47,8 +46,7 @@ pub(crate) async fn outbox(url: &str) -> Result<Vec<Row>> {
     for (name, lock) in [("advisory", EntityLock::Advisory), ("row-lock", EntityLock::Row)] {
         let side = side(url, &address, name, Sharing::Entities(lock)).await?;
         rows.extend([
-            Row::new(format!("outbox, {name}: drain"), side.drained.median, "events/s")
-                .spread(&side.drained)
+            Row::of(format!("outbox, {name}: drain"), &side.drained, "events/s")
                 .against("shards", shards.drained.median),
             Row::new(format!("outbox, {name}: WAL per event"), side.wal, "bytes")
                 .against("shards", shards.wal),

@@ -20,11 +20,8 @@ pub(crate) async fn pipelines(url: &str) -> Result<Vec<Row>> {
     })
     .await?;
     Ok(vec![
-        Row::new("pipelines of 5 steps, one after the other", chains.median, "pipelines/s")
-            .spread(&chains)
-            .at_least(1000.0),
-        Row::new("pipelines of 5 steps, three of them side by side", diamonds.median, "pipelines/s")
-            .spread(&diamonds)
+        Row::of("pipelines of 5 steps, one after the other", &chains, "pipelines/s").at_least(1000.0),
+        Row::of("pipelines of 5 steps, three of them side by side", &diamonds, "pipelines/s")
             .at_least(1000.0),
     ])
 }

@@ -31,11 +31,7 @@ pub(crate) async fn python(url: &str) -> Result<Vec<Row>> {
         Ok(rate)
     })
     .await?;
-    Ok(vec![
-        Row::new("one Python worker process, 20,000 end to end", one.median, "jobs/s")
-            .spread(&one)
-            .at_least(2000.0),
-    ])
+    Ok(vec![Row::of("one Python worker process, 20,000 end to end", &one, "jobs/s").at_least(2000.0)])
 }
 
 fn worker(python: &Path, address: &str) -> Result<ChildProcess> {

@@ -28,14 +28,12 @@ pub(crate) async fn recurring(url: &str) -> Result<Vec<Row>> {
     .await?;
     let late = lateness(url).await?;
     Ok(vec![
-        Row::new("drain, history on", drain.median, "jobs/s").spread(&drain),
-        Row::new("recurring jobs due in the same second", together.median, "runs/s")
-            .spread(&together)
-            .against("drain, history on", drain.median)
+        Row::of("drain, history on", &drain, "jobs/s"),
+        Row::of("recurring jobs due in the same second", &together, "runs/s")
+            .in_turns_with("drain, history on", &drain)
             .at_least(0.5),
-        Row::new("drain beside 1,000,000 recurring jobs", beside.median, "jobs/s")
-            .spread(&beside)
-            .against("drain, history on", drain.median)
+        Row::of("drain beside 1,000,000 recurring jobs", &beside, "jobs/s")
+            .in_turns_with("drain, history on", &drain)
             .at_least(0.95),
         Row::new("lateness of 1,000 recurring jobs every second, p50", late.p50, "ms"),
         Row::new("lateness of 1,000 recurring jobs every second, p99", late.p99, "ms").at_most(50.0),

@@ -114,15 +114,11 @@ pub(crate) async fn remote(url: &str) -> Result<Vec<Row>> {
     let (share, floor) = (0.4, 10_000.0);
     let bar = (floor / local.median).max(share);
     let beside = |name: &str, sample: &Sample| {
-        Row::new(name, sample.median, "jobs/s")
-            .spread(sample)
-            .against("8 remote workers", eight.median)
-            .at_least(0.9)
+        Row::of(name, sample, "jobs/s").in_turns_with("8 remote workers", &eight).at_least(0.9)
     };
     Ok(vec![
-        Row::new("8 remote workers, 20,000 end to end", eight.median, "jobs/s")
-            .spread(&eight)
-            .against("in-process drain", local.median)
+        Row::of("8 remote workers, 20,000 end to end", &eight, "jobs/s")
+            .in_turns_with("in-process drain", &local)
             .at_least(bar),
         Row::new("transactions per job, remote", transactions, "").at_most(0.05),
         beside("20 remote workers", &twenty),
