@@ -13,8 +13,10 @@ use crate::report::{Row, Sample, Turns};
 use crate::session::Session;
 
 pub(super) const JOBS: u64 = 20_000;
-const NOTHING_DUE: &str = "select not exists
-    (select from pitwheel.job where queue = 'default' and priority = 0 and run_at <= now())";
+/// Reads the newest job first: while jobs are left, those before it that are done are not read.
+const NOTHING_DUE: &str = "select not exists (
+    select from pitwheel.job where queue = 'default' and priority = 0 and run_at <= now() order by run_at desc limit 1
+)";
 
 /// A server process, and worker processes with open streams.
 pub(super) struct RemoteRun {

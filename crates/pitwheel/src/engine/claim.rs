@@ -66,7 +66,7 @@ pub struct ClaimedJobs {
     pub alive_slots: usize,
 }
 
-/// Claims for many workers: the n-th due job goes to the n-th entry of `slots_by_worker`, at most 500 of them. The holder is in
+/// Claims for many workers: the n-th due job, by id, goes to the n-th entry of `slots_by_worker`, at most 500 of them. The holder is in
 /// each job. Pass the result to [`Cursor::after`](crate::engine::Cursor::after).
 ///
 /// Not safe to cancel, like [`claim`].
