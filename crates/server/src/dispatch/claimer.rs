@@ -76,6 +76,7 @@ impl ClaimSink for GroupSink {
     }
 
     fn unreserve(&self, room: &Reserved, claimed: &[Claimed]) {
+        self.group.found(claimed.len());
         self.streams.lock().unreserve(&room.slots_by_worker, claimed);
     }
 

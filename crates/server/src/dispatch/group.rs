@@ -8,6 +8,13 @@ use pitwheel::engine::{QueueSlots, RunTimes};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+/// A claim is spread over this many streams at least, or over all of a group, so that one worker does not get all of the few jobs that
+/// are due.
+const STREAMS_PER_CLAIM: usize = 4;
+/// From this many jobs per claim on, a claim goes to as few streams as have room for it: a message and its report cost as much as some
+/// tens of jobs, and with so many jobs it is soon the turn of every stream.
+const MANY: usize = 250;
+
 pub(crate) struct Group {
     pub(crate) queues: Vec<String>,
     pub(crate) kinds: Vec<String>,
@@ -21,6 +28,8 @@ pub(crate) struct Group {
     /// counts as unknown.
     pub(crate) claiming_by_id: tokio::sync::Mutex<()>,
     turn: AtomicUsize,
+    /// The average of the last claims that found jobs.
+    jobs_per_claim: AtomicUsize,
     /// When the next runs are due of recurring jobs whose last runs were settled on this node.
     run_times: Mutex<RunTimes>,
 }
@@ -35,6 +44,7 @@ impl Group {
             stop: CancellationToken::new(),
             claiming_by_id: tokio::sync::Mutex::default(),
             turn: AtomicUsize::new(0),
+            jobs_per_claim: AtomicUsize::new(0),
             run_times: Mutex::default(),
         }
     }
@@ -51,6 +61,19 @@ impl Group {
     /// Counts the claims, so that each claim starts with another queue and another stream.
     pub(crate) fn next_turn(&self) -> usize {
         self.turn.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A claim of the group found this many jobs. Only the group's claimer calls this.
+    pub(crate) fn found(&self, jobs: usize) {
+        if jobs > 0 {
+            let average = self.jobs_per_claim.load(Ordering::Relaxed);
+            self.jobs_per_claim.store((3 * average + jobs) / 4, Ordering::Relaxed);
+        }
+    }
+
+    /// The streams over which to spread the next claim, at least.
+    pub(crate) fn streams_per_claim(&self) -> usize {
+        if self.jobs_per_claim.load(Ordering::Relaxed) < MANY { STREAMS_PER_CLAIM } else { 1 }
     }
 
     /// The queues of one claim, all or some, each with all the slots, which they share. Another queue is first each turn.

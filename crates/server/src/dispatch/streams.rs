@@ -19,10 +19,6 @@ use crate::dispatch::source::Source;
 use crate::dispatch::stream::{MESSAGE_BYTES_MAX, Stream, StreamMessage, StreamOptions, job_bytes};
 use crate::dispatch::suspects::Suspects;
 
-/// A claim is spread over this many streams at least, or over all of a group. Few, so that a message carries many jobs;
-/// enough that one worker does not get all of the few jobs that are due.
-const STREAMS_PER_CLAIM_MIN: usize = 4;
-
 /// The streams of a node, shared by everything that serves them.
 #[derive(Clone, Default)]
 pub(crate) struct SharedStreams {
@@ -144,7 +140,7 @@ impl Streams {
     /// Reserves room in a group's streams for one claim, for one job of each stream in turn, so that few jobs are spread over
     /// several streams.
     pub(crate) fn reserve(&mut self, group: &Arc<Group>, only: Option<&BTreeSet<String>>) -> Reserved {
-        let (turn, now) = (group.next_turn(), Instant::now());
+        let (turn, streams_min, now) = (group.next_turn(), group.streams_per_claim(), Instant::now());
         let Streams { open, suspects, .. } = self;
         let mut wanting: Vec<(i64, usize, &mut Stream)> = open
             .iter_mut()
@@ -157,14 +153,14 @@ impl Streams {
         }
         // In a fixed order that starts at another stream each time, so that every stream is first equally often.
         wanting.sort_unstable_by_key(|(worker, ..)| *worker);
-        let first = turn.wrapping_mul(STREAMS_PER_CLAIM_MIN) % wanting.len();
+        let first = turn.wrapping_mul(streams_min) % wanting.len();
         wanting.rotate_left(first);
         let mut jobs = 0;
         let enough = wanting.iter().position(|(_, wanted, _)| {
             jobs += wanted;
             jobs >= CLAIM_MAX
         });
-        wanting.truncate(enough.map_or(wanting.len(), |at| (at + 1).max(STREAMS_PER_CLAIM_MIN)));
+        wanting.truncate(enough.map_or(wanting.len(), |at| (at + 1).max(streams_min)));
         let mut slots_by_worker = Vec::new();
         while slots_by_worker.len() < CLAIM_MAX && !wanting.is_empty() {
             wanting.retain_mut(|(worker, wanted, stream)| {

@@ -79,6 +79,42 @@ fn a_slot_is_free_when_its_ending_is_reported_and_takes_the_job_claimed_ahead() 
 }
 
 #[test]
+fn few_jobs_are_spread_over_workers_and_many_go_to_one_at_a_time() {
+    let (mut streams, _messages) = stream(CLAIM_MAX);
+    let group = streams.groups[0].clone();
+    let mut channels = Vec::new();
+    for worker in WORKER + 1..=WORKER + 7 {
+        let (sender, messages) = stream_channel(CLAIM_MAX);
+        let options = StreamOptions { slots: CLAIM_MAX, ..StreamOptions::default() };
+        streams.open(worker, group.clone(), options, sender);
+        channels.push(messages);
+    }
+    // Small jobs, so that large ones are not expected.
+    for worker in WORKER..=WORKER + 7 {
+        let claims = (1..=100).map(|id| Claim { id: 100 * worker + id, fence: 1, holder: worker });
+        let jobs = claims.clone().map(|claim| Claimed { claim, ..job(1) });
+        assert_eq!(streams.send(jobs.collect()), []);
+        streams.ended(claims);
+    }
+    let mut workers = |found: usize| {
+        let slots = streams.reserve(&group, None).slots_by_worker;
+        assert_eq!(slots.len(), CLAIM_MAX);
+        streams.unreserve(&slots, &[]);
+        group.found(found);
+        slots.into_iter().collect::<BTreeSet<i64>>()
+    };
+    let of_three: Vec<_> = (0..3).map(|_| workers(CLAIM_MAX).len()).collect();
+    assert_eq!(of_three, [4, 4, 4], "nothing is known yet");
+    let full: Vec<BTreeSet<i64>> = (0..8).map(|_| workers(CLAIM_MAX)).collect();
+    assert!(full.iter().all(|workers| workers.len() == 1), "{full:?}");
+    assert_eq!(full.into_iter().flatten().collect::<BTreeSet<i64>>().len(), 8, "each worker has its turn");
+    assert_eq!(workers(0).len(), 1, "a claim that found nothing does not count");
+    assert_eq!(workers(10).len(), 1);
+    (0..3).for_each(|_| drop(workers(10)));
+    assert_eq!(workers(10).len(), 4, "few jobs are due again");
+}
+
+#[test]
 fn cancels_never_take_the_room_of_jobs() {
     let (mut streams, mut messages) = stream(3);
     for _ in 0..100 {
