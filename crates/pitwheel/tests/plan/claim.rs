@@ -73,8 +73,7 @@ fn check(plan: &Value, when: &str) -> Result<()> {
     let indexed = nodes
         .iter()
         .any(|node| of_job(node) && node["Node Type"] == "Index Scan" && node["Index Name"] == "job_due");
-    let filtered =
-        nodes.iter().any(|node| of_job(node) && is(node, "Tid Scan") && !node["Filter"].is_null());
+    let filtered = nodes.iter().any(|node| of_job(node) && is(node, "Tid Scan") && !node["Filter"].is_null());
     ensure!(
         indexed && !sorted && !scanned && !filtered,
         "{when}: job_due used {indexed}, sorted {sorted}, whole table read {scanned}, ctids filtered {filtered}\n{plan:#}"
