@@ -42,6 +42,26 @@ async fn a_job_with_a_new_priority_is_claimed_whatever_wrote_it() -> Result<()> 
 }
 
 #[tokio::test]
+async fn each_worker_holds_the_jobs_it_gets_in_whatever_order_they_are_due() -> Result<()> {
+    let db = TestDb::new().await?;
+    // The later a job is enqueued, the sooner it is claimed.
+    db.pitwheel().enqueue_many((-3..=3).map(job)).await?;
+    let (one, two, three) = (db.register().await?, db.register().await?, db.register().await?);
+    let claimed = db.claim_for_workers(&[three, one, three, two, one]).await?;
+    let mut priorities: Vec<i16> = claimed.iter().map(|job| job.priority).collect();
+    priorities.sort_unstable();
+    assert_eq!(priorities, [-1, 0, 1, 2, 3], "as many as there are slots, the highest first");
+    let count = |worker| claimed.iter().filter(|job| job.claim.holder == worker).count();
+    assert_eq!([one, two, three].map(count), [2, 1, 2]);
+    for job in &claimed {
+        let held = "select worker from pitwheel.hold where id = $1 and $2 = any (job_ids)";
+        let worker: i64 = db.client().await?.query_one(held, &[&job.hold, &job.claim.id]).await?.get(0);
+        assert_eq!(worker, job.claim.holder, "job {}", job.claim.id);
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_job_is_claimed_although_the_first_of_its_priority_was_rolled_back() -> Result<()> {
     let db = TestDb::new().await?;
     let insert = format!("{INSERT} 4, 'default', 'test', '{{}}')");
