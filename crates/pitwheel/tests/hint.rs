@@ -1,5 +1,7 @@
-//! A queue gets few hints, and each enqueue is followed by one. Under load few claims follow them.
+//! A queue gets few hints, and each enqueue is followed by one. Under load few claims follow them, and an idle queue needs few polls.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -7,6 +9,7 @@ use futures_util::StreamExt;
 use futures_util::stream::poll_fn;
 use pitwheel::{Context as JobContext, NewJob, Worker};
 use pitwheel_testkit::{TestDb, Work, start_worker, wait_until};
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 use tokio_postgres::{AsyncMessage, NoTls};
 
@@ -74,4 +77,42 @@ async fn claims_that_find_many_jobs_are_few() -> Result<()> {
     running.stop().await?;
     assert!(claims <= most, "{claims} claims for {batches} batches in {:?}", begun.elapsed());
     Ok(())
+}
+
+#[tokio::test]
+async fn an_idle_queue_beside_a_busy_one_is_polled_no_more_than_alone() -> Result<()> {
+    let db = TestDb::new().await?;
+    let (busy, _) = drain(&db, Worker::new(db.pitwheel())).await?;
+    let (both, took) = drain(&db, Worker::new(db.pitwheel()).queue("idle", 20)).await?;
+    // Every 40 ms, and a little more often at first.
+    let most = took.as_millis() as i64 / 40 + 15;
+    assert!(both <= busy + most, "{both} transactions instead of {busy}, in {took:?}");
+    Ok(())
+}
+
+/// Lets the worker run many jobs that do nothing. Returns how many transactions there were, and how long it took.
+async fn drain(db: &TestDb, worker: Worker) -> Result<(i64, Duration)> {
+    const JOBS: i64 = 20_000;
+    db.pitwheel().enqueue_many((0..JOBS).map(|n| NewJob::of(&Work { n }))).await?;
+    let before = transactions(db).await?;
+    let (ran, all) = (AtomicI64::new(0), Arc::new(Notify::new()));
+    let done = all.clone();
+    let handler = move |_: Work, _: JobContext| {
+        if ran.fetch_add(1, Ordering::Relaxed) + 1 == JOBS {
+            done.notify_one();
+        }
+        std::future::ready(Ok::<_, String>(()))
+    };
+    let begun = Instant::now();
+    let running = start_worker(worker.queue("default", 20).handle(handler));
+    all.notified().await;
+    running.stop().await?;
+    let took = begun.elapsed();
+    Ok((transactions(db).await? - before, took))
+}
+
+async fn transactions(db: &TestDb) -> Result<i64> {
+    // A session adds its counters to the statistics at most once a second.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    db.count("select xact_commit from pg_stat_database where datname = current_database()").await
 }

@@ -71,8 +71,18 @@ struct Claimer<'a, T> {
     next_unknown: Instant,
 }
 
-/// The slots of a claim, where it read from, whether a hint caused it, when it began, and its result.
-type ClaimReply = (Reserved, Bounds, bool, Instant, Result<ClaimedJobs, Error>);
+/// What a claim asked for, and why.
+struct Asked {
+    room: Reserved,
+    /// Where it reads from.
+    bounds: Bounds,
+    /// It asks all queues, not only the full ones, which are claimed from without polls.
+    polls: bool,
+    /// A hint caused it.
+    hinted: bool,
+    begun: Instant,
+}
+
 /// When a look back began, and its result.
 type LookReply = (Instant, Result<LookedBack, Error>);
 
@@ -102,7 +112,8 @@ pub async fn run_claimer(sink: &impl ClaimSink) {
                 claimer.no_room = polls;
                 break;
             }
-            claims.push(claim_once(sink, room, claimer.cursor.bounds(), mem::take(&mut claimer.hint)));
+            let (bounds, hinted) = (claimer.cursor.bounds(), mem::take(&mut claimer.hint));
+            claims.push(claim_once(sink, Asked { room, bounds, polls, hinted, begun: Instant::now() }));
         }
         let (idle, looking) = (claims.is_empty(), !looks.is_empty());
         let failed = tokio::select! {
@@ -137,10 +148,9 @@ pub async fn run_claimer(sink: &impl ClaimSink) {
     }
 }
 
-async fn claim_once(sink: &impl ClaimSink, room: Reserved, bounds: Bounds, hinted: bool) -> ClaimReply {
-    let begun = Instant::now();
-    let claimed = sink.claim(&room, &bounds).await;
-    (room, bounds, hinted, begun, claimed)
+async fn claim_once(sink: &impl ClaimSink, asked: Asked) -> (Asked, Result<ClaimedJobs, Error>) {
+    let claimed = sink.claim(&asked.room, &asked.bounds).await;
+    (asked, claimed)
 }
 
 /// Beside the claims, which go on whatever becomes of it.
@@ -204,7 +214,8 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
     }
 
     /// Starts the claimed jobs, and moves the cursor on.
-    fn take(&mut self, (room, bounds, hinted, begun, claimed): ClaimReply) -> Result<(), Error> {
+    fn take(&mut self, (asked, claimed): (Asked, Result<ClaimedJobs, Error>)) -> Result<(), Error> {
+        let Asked { room, bounds, polls, hinted, begun } = asked;
         // What this claim had reserved and did not fill is free again.
         self.no_room = false;
         let ClaimedJobs { jobs, alive_slots } = match claimed {
@@ -225,31 +236,37 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
         self.cursor.after(&bounds, asked, &jobs, now);
         metrics::claimed(&jobs, now, begun.elapsed());
         self.sink.unreserve(&room, &jobs);
-        self.note_full(&room, &jobs, alive_slots);
-        let idle = (POLL_IDLE * self.sink.claimers_on_node()).min(POLL_SHARED);
-        self.poll = match (hinted, jobs.is_empty()) {
-            (true, _) => POLL_HINTED,
-            (false, false) => POLL_SOON,
-            (false, true) => (self.poll * 2).min(idle),
-        };
+        let found = self.note_full(&room, &jobs, alive_slots);
         self.paced_until = if self.full.is_empty() && is_paced(&jobs) { begun + PACE } else { begun };
-        let wait = if self.hint { Duration::ZERO } else { self.poll };
-        self.next_poll = (Instant::now() + wait).max(self.paced_until);
+        if polls || found || self.full.is_empty() {
+            let idle = (POLL_IDLE * self.sink.claimers_on_node()).min(POLL_SHARED);
+            self.poll = match (hinted, found) {
+                (true, _) => POLL_HINTED,
+                (false, true) => POLL_SOON,
+                (false, false) => (self.poll * 2).min(idle),
+            };
+            let wait = if self.hint { Duration::ZERO } else { self.poll };
+            self.next_poll = (Instant::now() + wait).max(self.paced_until);
+        }
         self.sink.start(jobs);
         Ok(())
     }
 
-    /// Notes in which queues more is due. Where queues share the slots, a full claim says so of the queues that it reached.
-    fn note_full(&mut self, room: &Reserved, jobs: &[Claimed], alive_slots: usize) {
+    /// Notes in which queues more is due. Where queues share the slots, a full claim says so of the queues that it reached. Returns
+    /// whether it found jobs in other queues than these.
+    fn note_full(&mut self, room: &Reserved, jobs: &[Claimed], alive_slots: usize) -> bool {
         let shared = !room.slots_by_worker.is_empty();
+        let mut found = false;
         for asked in &room.slots_by_queue {
             let filled = jobs.iter().filter(|job| *job.queue == *asked.queue).count();
             if if shared { jobs.len() == alive_slots && filled > 0 } else { filled == asked.slots } {
                 self.full.insert(asked.queue.clone());
             } else if !shared || jobs.len() < alive_slots {
                 self.full.remove(&asked.queue);
+                found |= filled > 0;
             }
         }
+        found
     }
 
     /// The positions from which to look back.
@@ -267,8 +284,7 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
         self.no_room = false;
         let found = found?;
         self.cursor.looked_back(&found);
-        self.clock = (found.snapshot.seen_at, Instant::now());
-        self.suspects = found.suspects;
+        (self.clock, self.suspects) = ((found.snapshot.seen_at, Instant::now()), found.suspects);
         if !found.suspects {
             self.sink.no_suspect();
         }

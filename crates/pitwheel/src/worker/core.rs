@@ -27,7 +27,7 @@ use crate::postgres::{Pool, Session};
 use crate::worker::backend::Backend;
 use crate::worker::context::Context;
 use crate::worker::handler::{Handler, Handlers};
-use crate::worker::slots::{Running, Slots};
+use crate::worker::slots::{Freed, Running, Slots};
 use crate::worker::stats::Counters;
 
 /// A settle with fewer endings waits a moment for more.
@@ -251,9 +251,8 @@ impl Core {
     fn end(self: &Arc<Core>, settlement: Settlement) {
         let mut slots = self.slots();
         // The attempt was released when its grace time had passed: that is its ending.
-        let Some(next) = slots.end(settlement.claim) else { return };
+        let Some(Freed { next, wants_claim }) = slots.end(settlement.claim) else { return };
         self.spawn(&mut slots, next.into_iter());
-        let wants_claim = slots.wants_claim();
         drop(slots);
         self.settle([settlement]);
         if wants_claim {

@@ -66,6 +66,15 @@ pub(super) struct Running {
     pub(super) task: AbortHandle,
 }
 
+/// What follows when a handler has ended.
+pub(super) struct Freed {
+    /// The next job to start in its slot.
+    pub(super) next: Option<Claimed>,
+    /// Whether to wake the claimer for this queue. Once it was woken, only after it has reserved slots. The room of other queues does
+    /// not matter: an idle one has room at all times, and the end of every job would wake it.
+    pub(super) wants_claim: bool,
+}
+
 struct Unsettled {
     hold: i64,
     /// `None`: the job was not started.
@@ -164,27 +173,22 @@ impl Slots {
         start
     }
 
-    /// The handler has ended, so its slot is free. Returns the next job to start in it. `None`: the attempt has an ending already,
-    /// and this one must not be written.
-    pub(super) fn end(&mut self, claim: Claim) -> Option<Option<Claimed>> {
+    /// The handler has ended, so its slot is free. `None`: the attempt has an ending already, and this one must not be written.
+    pub(super) fn end(&mut self, claim: Claim) -> Option<Freed> {
         let Running { context, started, .. } = self.running.remove(&claim)?;
-        let mut next = None;
+        let (budget, woken) = (self.budget, self.woken);
+        let mut freed = Freed { next: None, wants_claim: false };
         if let Some(queue) = self.queue(context.queue()) {
             queue.pace.record(started.elapsed());
-            next = queue.ahead.pop_front().map(|(_, job)| job);
-            if next.is_none() {
+            freed.next = queue.ahead.pop_front().map(|(_, job)| job);
+            if freed.next.is_none() {
                 queue.free += 1;
             }
+            freed.wants_claim = !woken && queue.wanted(budget) > 0;
         }
+        self.woken |= freed.wants_claim;
         self.ended(claim, context, started);
-        Some(next)
-    }
-
-    /// Whether to wake the claimer. Once it was woken, only after it has reserved slots.
-    pub(super) fn wants_claim(&mut self) -> bool {
-        let wants = !self.woken && self.queues.iter().any(|queue| queue.wanted(self.budget) > 0);
-        self.woken |= wants;
-        wants
+        Some(freed)
     }
 
     /// The ending was written, or refused. Returns the attempt, if the job was started.
