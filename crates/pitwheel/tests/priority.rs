@@ -73,6 +73,16 @@ async fn a_job_is_claimed_although_the_first_of_its_priority_was_rolled_back() -
 }
 
 #[tokio::test]
+async fn a_claim_fires_no_trigger_for_each_job() -> Result<()> {
+    let db = TestDb::new().await?;
+    let row_triggers = "select count(*) from information_schema.triggers
+        where event_object_schema = 'pitwheel' and event_object_table = 'job' and event_manipulation = 'UPDATE'
+          and action_orientation = 'ROW'";
+    assert_eq!(db.count(row_triggers).await?, 0);
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_migration_finds_the_priorities_of_waiting_jobs() -> Result<()> {
     let db = TestDb::new().await?;
     let client = db.client().await?;

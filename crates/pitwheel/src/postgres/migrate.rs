@@ -42,6 +42,11 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0011_used_priority.sql"),
     },
     Migration { version: 12, name: "job_due", sql: include_str!("../../migrations/0012_job_due.sql") },
+    Migration {
+        version: 13,
+        name: "claims_fire_no_trigger",
+        sql: include_str!("../../migrations/0013_claims_fire_no_trigger.sql"),
+    },
 ];
 
 /// Lets one node migrate at a time.

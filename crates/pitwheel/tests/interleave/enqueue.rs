@@ -150,6 +150,14 @@ fn enqueues_with_priority(name: &'static str, end: &'static str) -> Session {
     Session::new(name).sql("begin").sql_as("enqueue", enqueue).sql_as("end", end)
 }
 
+/// A waiting job gets a priority that no job had before.
+fn changes_priority() -> Session {
+    Session::new("a")
+        .sql("begin")
+        .sql_as("change", "update pitwheel.job set priority = 5 where holder is null")
+        .sql("commit")
+}
+
 #[tokio::test]
 async fn the_first_jobs_of_a_priority_are_claimed_and_wait_for_no_other() -> Result<()> {
     let db = TestDb::new().await?;
@@ -188,6 +196,20 @@ async fn the_first_jobs_of_a_priority_are_claimed_and_wait_for_no_other() -> Res
             .await?
             .never(left)
             .sometimes(|run| !run.output("c.claim").is_empty());
+    }
+    for (title, claim) in [
+        ("change of a priority × claim", claims("c", 1, 1)),
+        ("change of a priority × claim_for_workers", claims_for_workers("c", &[1])),
+    ] {
+        start(title)
+            .setup("select pitwheel.enqueue('test')")
+            .session(changes_priority())
+            .session(claim)
+            .afterwards("next claim", claims_rest)
+            .explore()
+            .await?
+            .never(left)
+            .sometimes(|run| run.before("a.change", "c.claim"));
     }
 
     // With a unique index the second transaction waits until the first has ended.
