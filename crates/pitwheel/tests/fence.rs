@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use pitwheel::engine::{self, Claimed, Ctid, Ending, SettleResult, Settlement};
 use pitwheel::{Claim, History, NewJob, Settled, State};
 use pitwheel_testkit::TestDb;
@@ -55,15 +55,19 @@ async fn an_earlier_claim_ends_nothing_in_any_way() -> Result<()> {
     Ok(())
 }
 
-/// Two claims of one job with the same fence: a failover lost the first, and another worker made the second.
-async fn claimed_again_after_a_failover(db: &TestDb) -> Result<(Claimed, Claimed)> {
+/// Two claims of one job with the same fence: a failover lost the first, and another worker made the second. That one has the lower
+/// id if `is_older`.
+async fn claimed_again_after_a_failover(db: &TestDb, is_older: bool) -> Result<(Claimed, Claimed)> {
     db.job().insert().await?;
-    let lost = db.claim_one().await?;
+    let (older, newer) = (db.register().await?, db.register().await?);
+    let (first, second) = if is_older { (newer, older) } else { (older, newer) };
+    let claim = async |worker| db.claim_as(worker, 1).await?.pop().context("nothing was due");
+    let lost = claim(first).await?;
     // The standby has never seen the claim.
     let sql =
         "update pitwheel.job set holder = null, claimed_at = null, fence = fence - 1, attempt = attempt - 1";
     db.client().await?.batch_execute(&format!("{sql}; delete from pitwheel.hold")).await?;
-    let second = db.claim_one().await?;
+    let second = claim(second).await?;
     assert_eq!((lost.claim.id, lost.claim.fence), (second.claim.id, second.claim.fence));
     assert_ne!(lost.claim.holder, second.claim.holder);
     Ok((lost, second))
@@ -90,7 +94,7 @@ fn endings(ctid: Ctid) -> Vec<Ending> {
 #[tokio::test]
 async fn a_claim_that_a_failover_lost_ends_nothing_although_its_fence_was_given_again() -> Result<()> {
     let db = TestDb::new().await?;
-    let (lost, second) = claimed_again_after_a_failover(&db).await?;
+    let (lost, second) = claimed_again_after_a_failover(&db, false).await?;
     let client = db.client().await?;
     for ending in endings(second.ctid) {
         assert_eq!(db.settle(&lost, ending.clone()).await?, Settled::Lost, "{ending:?}");
@@ -117,9 +121,10 @@ async fn a_claim_that_a_failover_lost_ends_nothing_although_its_fence_was_given_
 
 #[tokio::test]
 async fn of_two_claims_with_one_fence_in_a_batch_only_the_holder_s_is_written() -> Result<()> {
-    for n in 0..endings(Ctid::default()).len() {
+    let ways = 0..endings(Ctid::default()).len();
+    for (n, is_older) in ways.flat_map(|n| [(n, false), (n, true)]) {
         let db = TestDb::new().await?;
-        let (lost, second) = claimed_again_after_a_failover(&db).await?;
+        let (lost, second) = claimed_again_after_a_failover(&db, is_older).await?;
         let ending = endings(second.ctid).swap_remove(n);
         let batch = [&lost, &second].map(|job| Settlement::new(job.claim, ending.clone()));
         let settled = engine::settle(&db.client().await?, &batch, &[]).await?;

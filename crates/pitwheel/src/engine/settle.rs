@@ -7,7 +7,7 @@ use tokio_postgres::types::Type;
 use crate::engine::batcher::Weight;
 use crate::engine::claim_columns::{ClaimColumns, claim_of_row};
 use crate::engine::lanes::promote_lanes;
-use crate::engine::settle_columns::{Finish, PutBack, SettleResult, mark};
+use crate::engine::settle_columns::{Finish, PutBack, SettleResult, mark, mark_written};
 use crate::engine::settle_runs::{complete_runs, finish_runs, put_back_runs};
 use crate::error::Error;
 use crate::job::claim::Claim;
@@ -195,25 +195,22 @@ fn unless_locked(executed: Result<(), Error>) -> Result<bool, Error> {
 
 fn by_statement(batch: &[Settlement], order: Vec<usize>) -> ByStatement {
     let mut sorted = ByStatement::default();
-    for at in order {
+    for (n, &at) in order.iter().enumerate() {
         let Settlement { claim, ending, plan, in_lane } = &batch[at];
+        // The fast statements compare the holder, so it must be known. They return ids, which do not tell several claims of one job
+        // apart, so they get one of these at most.
+        let is_last = order.get(n + 1).is_none_or(|&next| batch[next].claim.id != claim.id);
+        let is_fast = is_last && claim.holder != 0 && ending.then().is_empty();
         let which = match ending {
-            Ending::Done { ctid: Some(_), result: None, then, .. }
-                if plan.is_some() && then.is_empty() && claim.holder != 0 =>
-            {
+            Ending::Done { ctid: Some(_), result: None, .. } if is_fast && plan.is_some() => {
                 &mut sorted.done_runs
             }
             _ if plan.is_some() => &mut sorted.runs,
-            // The statements for these compare the holder, so it must be known.
-            Ending::Done { ctid: Some(_), result: None, then, history }
-                if then.is_empty() && claim.holder != 0 =>
-            {
-                match history {
-                    _ if *in_lane => &mut sorted.in_lanes,
-                    History::All => &mut sorted.done,
-                    History::FailuresOnly => &mut sorted.forgotten,
-                }
-            }
+            Ending::Done { ctid: Some(_), result: None, history, .. } if is_fast => match history {
+                _ if *in_lane => &mut sorted.in_lanes,
+                History::All => &mut sorted.done,
+                History::FailuresOnly => &mut sorted.forgotten,
+            },
             Ending::Done { .. } | Ending::Dead { .. } | Ending::Cancelled { .. } => &mut sorted.finished,
             Ending::Retry { .. } | Ending::Snooze { .. } | Ending::Release | Ending::Crash { .. } => {
                 &mut sorted.back
@@ -335,7 +332,7 @@ async fn complete(
         (&kept, Type::BOOL_ARRAY),
     ];
     let params = if statement == DONE_IN_LANES { params } else { &params[..5] };
-    mark(&client.rows(statement, params).await?, batch, which, results);
+    mark_written(&client.rows(statement, params).await?, batch, which, results);
     Ok(())
 }
 

@@ -189,6 +189,20 @@ impl<'a> Plans<'a> {
     }
 }
 
+/// Marks the jobs as written whose ids the statement returned, as one array. `which` is sorted by id and has each job once.
+pub(crate) fn mark_written(
+    rows: &[tokio_postgres::Row],
+    batch: &[Settlement],
+    which: &[usize],
+    results: &mut [SettleResult],
+) {
+    for id in rows.iter().filter_map(|row| row.get::<_, Option<Vec<i64>>>(0)).flatten() {
+        if let Ok(found) = which.binary_search_by_key(&id, |&at| batch[at].claim.id) {
+            results[which[found]] = SettleResult::Written;
+        }
+    }
+}
+
 /// Marks the claims that the statement returned as written, or as locked. `which` is sorted by id, so each is found by bisection. Fence and
 /// holder tell claims of one job apart: a late holder's ending may be in one batch with that of the next holder.
 pub(crate) fn mark(

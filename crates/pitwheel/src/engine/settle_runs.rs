@@ -4,7 +4,7 @@ use tokio_postgres::types::Type;
 
 use crate::engine::claim_columns::ClaimColumns;
 use crate::engine::enqueue::{micros, millis};
-use crate::engine::settle_columns::{Finish, Plans, PutBack, SettleResult, mark};
+use crate::engine::settle_columns::{Finish, Plans, PutBack, SettleResult, mark, mark_written};
 use crate::error::Error;
 use crate::job::ending::{Ending, Settlement};
 use crate::job::new_job::History;
@@ -47,7 +47,7 @@ pub(super) async fn complete_runs(
         (&plans.reason_at, Type::INT4_ARRAY),
         (&plans.reasons, Type::TEXT_ARRAY),
     ];
-    mark(&client.rows(DONE_RUNS, params).await?, batch, which, results);
+    mark_written(&client.rows(DONE_RUNS, params).await?, batch, which, results);
     Ok(())
 }
 
