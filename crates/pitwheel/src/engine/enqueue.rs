@@ -25,7 +25,7 @@ pub struct Enqueued {
     pub is_new: bool,
 }
 
-/// A batch of jobs as columns for `unnest`.
+/// A batch of jobs as columns for `unnest`. One that is null for every job may be empty.
 #[derive(Default)]
 pub(crate) struct Columns<'a> {
     pub(crate) kinds: Vec<&'a str>,
@@ -61,9 +61,23 @@ impl<'a> Columns<'a> {
         self.steps.push(job.step.as_deref());
     }
 
+    /// Empties the columns that are null for every job: `unnest` adds the nulls again, and neither side has to write and read them.
+    fn drop_nulls(&mut self) {
+        fn clear_if_null<T>(column: &mut Vec<Option<T>>) {
+            if column.iter().all(Option::is_none) {
+                column.clear();
+            }
+        }
+        [&mut self.run_ats_us, &mut self.timeouts_ms].into_iter().for_each(clear_if_null);
+        [&mut self.metadata, &mut self.keys, &mut self.lanes, &mut self.steps]
+            .into_iter()
+            .for_each(clear_if_null);
+    }
+
     /// The queues in which something is due at once.
     pub(crate) fn due_queues(&self) -> Vec<&'a str> {
-        let due = |at: &usize| self.delays_ms[*at] == 0 && self.run_ats_us[*at].is_none();
+        let run_at = |at: usize| self.run_ats_us.get(at).copied().flatten();
+        let due = |at: &usize| self.delays_ms[*at] == 0 && run_at(*at).is_none();
         let mut queues: Vec<&str> = (0..self.queues.len()).filter(due).map(|at| self.queues[at]).collect();
         queues.sort_unstable();
         queues.dedup();
@@ -123,6 +137,7 @@ impl<'a> Enqueuing<'a> {
         self.sent.reverse();
         let mut columns = Columns::default();
         self.sent.iter().for_each(|&at| columns.push(&self.jobs[at]));
+        columns.drop_nulls();
         Ok(Some(columns))
     }
 
