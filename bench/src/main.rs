@@ -5,6 +5,7 @@
 
 mod cases;
 mod child_process;
+mod disk_probe;
 mod driver;
 mod engine;
 mod fetcher;
@@ -100,7 +101,7 @@ async fn measure(case: &str, url: &str) -> Result<Vec<Row>> {
         "backlog" => cases::backlog(url).await,
         "in_flight" => cases::in_flight(url).await,
         "pinned" => cases::pinned(url).await,
-        "steady" => cases::steady().await,
+        "steady" => cases::steady(url).await,
         "scale" => cases::scale(url).await,
         "late" => cases::late(url).await,
         "recurring" => cases::recurring(url).await,

@@ -9,6 +9,7 @@ use pitwheel::{Context, History, Job, NewJob, Pitwheel, Worker};
 use pitwheel_devdb::{Options, Server};
 use serde::{Deserialize, Serialize};
 
+use crate::disk_probe::DiskProbe;
 use crate::engine::{DRAIN_JOBS, Running, drain, fill, fresh, kind, pin_horizon};
 use crate::process_stats::server_cpu_us;
 use crate::report::{Row, Sample};
@@ -39,8 +40,10 @@ impl Job for Stamped {
     const HISTORY: History = History::FailuresOnly;
 }
 
-/// Measured on a private server, which has pg_stat_statements loaded, also when `DATABASE_URL` names another.
-pub(crate) async fn steady() -> Result<Vec<Row>> {
+/// Measured on a private server, which has pg_stat_statements loaded. The one of the other cases, at `others`, is cleared first: it
+/// would vacuum and write what they left, beside a load of which every commit is measured.
+pub(crate) async fn steady(others: &str) -> Result<Vec<Row>> {
+    fresh(others).await?.1.close().await?;
     let options = Options::temporary().setting("shared_preload_libraries", "pg_stat_statements");
     let server = tokio::task::spawn_blocking(move || Server::start(options)).await??;
     let url = server.url();
@@ -48,9 +51,10 @@ pub(crate) async fn steady() -> Result<Vec<Row>> {
     session.client.batch_execute("create extension pg_stat_statements").await?;
     session.close().await?;
     let drained = drain_cpu(&url).await?;
-    let free = load(&url, false).await?;
-    let pinned = load(&url, true).await?;
+    let free = load(&server, false).await?;
+    let pinned = load(&server, true).await?;
     let oldest = |case, load: &Load| Row::new(case, load.oldest_ms / 1000.0, "s").at_most(0.2);
+    let sync = |case, load: &Load| Row::new(case, load.sync_ms / 1000.0, "s");
     Ok(vec![
         Row::new("CPU of Postgres per job, 3,000 jobs/s for 180 s, without enqueue", free.cpu_us, "µs")
             .against("drain", drained)
@@ -58,10 +62,12 @@ pub(crate) async fn steady() -> Result<Vec<Row>> {
         Row::new("the same: enqueue to start, p50", free.waits_ms[0], "ms"),
         Row::new("the same: enqueue to start, p99", free.waits_ms[1], "ms"),
         oldest("the same: oldest waiting job", &free),
+        sync("the same: longest fdatasync of a page beside it", &free),
         Row::new("the same, horizon pinned: a settle in the last 30 s", pinned.settle_ms[1], "ms")
             .against("first 30 s", pinned.settle_ms[0])
             .at_most(1.5),
         oldest("the same, horizon pinned: oldest waiting job", &pinned),
+        sync("the same, horizon pinned: longest fdatasync of a page beside it", &pinned),
     ])
 }
 
@@ -90,14 +96,17 @@ struct Load {
     waits_ms: [f64; 2],
     /// The longest time from the end of the enqueue to the start of the job.
     oldest_ms: f64,
+    /// The longest time that the disk alone took for a page.
+    sync_ms: f64,
 }
 
 /// When the enqueue of a batch began and ended.
 type Enqueued = (Instant, Instant);
 
-async fn load(url: &str, pinned: bool) -> Result<Load> {
-    let (pitwheel, session) = fresh(url).await?;
-    let pin = if pinned { Some(pin_horizon(url).await?) } else { None };
+async fn load(server: &Server, pinned: bool) -> Result<Load> {
+    let url = server.url();
+    let (pitwheel, session) = fresh(&url).await?;
+    let pin = if pinned { Some(pin_horizon(&url).await?) } else { None };
     let (done, starts) = (Arc::new(AtomicU64::new(0)), Arc::<Mutex<Vec<(usize, Instant)>>>::default());
     let handler = start_recorder(done.clone(), starts.clone());
     let running = Running::of(Worker::new(&pitwheel).queue("default", SLOTS).handle(handler), done);
@@ -107,6 +116,7 @@ async fn load(url: &str, pinned: bool) -> Result<Load> {
     running.until(1).await?;
     starts.lock().expect("no panic").clear();
     let mut batches: Vec<Enqueued> = Vec::new();
+    let probe = DiskProbe::start(server.dir())?;
     let cpu_before = server_cpu_us(&session, PRODUCER).await?;
     let mut settles = vec![settles(&session).await?];
     for (from, to) in [(0, WINDOW), (WINDOW, SECONDS - WINDOW), (SECONDS - WINDOW, SECONDS)] {
@@ -115,6 +125,7 @@ async fn load(url: &str, pinned: bool) -> Result<Load> {
     }
     let jobs = SECONDS * BATCHES_PER_SECOND * BATCH;
     running.until(jobs + 1).await?;
+    let sync_ms = ms(probe.longest()?);
     let cpu_after = server_cpu_us(&session, PRODUCER).await?;
     let stats = running.stop().await?;
     ensure!(stats.settled == jobs + 1 && stats.lost == 0, "not every job was settled: {stats:?}");
@@ -133,6 +144,7 @@ async fn load(url: &str, pinned: bool) -> Result<Load> {
         settle_ms: [mean(settles[0], settles[1])?, mean(settles[2], settles[3])?],
         waits_ms: [waits[waits.len() / 2], waits[waits.len() * 99 / 100]],
         oldest_ms,
+        sync_ms,
     })
 }
 
