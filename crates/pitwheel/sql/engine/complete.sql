@@ -2,7 +2,8 @@
 -- Finds each row by the ctid it had when it was claimed: one page read instead of an index lookup. The ctids are an array and the
 -- claims a hashed subplan, because a join could be planned as a scan of job_pkey, or compare every row with every ctid.
 -- Returns the ids of the jobs that it deleted, as one array: a row for each costs both sides more. The others: the row has moved since,
--- it is a run of a recurring job or a step, or that claim no longer holds the job; finish.sql decides. A row that another transaction has locked ends the statement after lock_timeout.
+-- it is a run of a recurring job or a step, or that claim no longer holds the job; finish.sql decides. A row that another transaction
+-- has locked ends the statement after lock_timeout.
 with emptied as (
     delete from pitwheel.hold
     where hold.id = any($5::bigint[])

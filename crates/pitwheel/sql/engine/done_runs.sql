@@ -4,9 +4,8 @@
 -- Finds each job by the ctid it had when it was claimed, as done.sql does, and each recurring job by recurring_pkey. The plans are
 -- arrays in the order of the recurring jobs ($6), and bisection finds the place of each: a join could compare every run with
 -- every plan, once the table was analyzed without rows.
--- Returns the ids of the jobs that are done. The others: the row has moved since, or that claim no longer holds the job;
--- finish_runs.sql decides. A job or a recurring
--- job that another transaction has locked ends the statement after lock_timeout.
+-- Returns the ids of the jobs that are done, as one array. The others: the row has moved since, or that claim no longer holds the job;
+-- finish_runs.sql decides. A job or a recurring job that another transaction has locked ends the statement after lock_timeout.
 with emptied as (
     delete from pitwheel.hold
     where hold.id = any($5::bigint[])
