@@ -90,6 +90,33 @@ async fn an_idle_queue_beside_a_busy_one_is_polled_no_more_than_alone() -> Resul
     Ok(())
 }
 
+#[tokio::test]
+async fn a_job_beside_a_busy_queue_starts_without_a_hint() -> Result<()> {
+    const JOBS: i64 = 20_000;
+    const OTHER: i64 = -1;
+    let db = TestDb::new().await?;
+    db.pitwheel().enqueue_many((0..JOBS).map(|n| NewJob::of(&Work { n }))).await?;
+    let (ran, other) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
+    let (count, ran_before) = (ran.clone(), other.clone());
+    let handler = move |work: Work, _: JobContext| {
+        if work.n == OTHER {
+            ran_before.store(count.load(Ordering::Relaxed), Ordering::Relaxed);
+        } else {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        std::future::ready(Ok::<_, String>(()))
+    };
+    let worker = Worker::new(db.pitwheel()).without_hints().queue("default", 20).queue("other", 20);
+    let running = start_worker(worker.handle(handler));
+    wait_until("the queue is busy", async || Ok(ran.load(Ordering::Relaxed) > JOBS / 4)).await?;
+    db.pitwheel().enqueue(NewJob::of(&Work { n: OTHER }).queue("other")).await?;
+    wait_until("the other job ran", async || Ok(other.load(Ordering::Relaxed) > 0)).await?;
+    running.stop().await?;
+    let before = other.load(Ordering::Relaxed);
+    assert!(before < JOBS, "it waited until the busy queue was empty");
+    Ok(())
+}
+
 /// Lets the worker run many jobs that do nothing. Returns how many transactions there were, and how long it took.
 async fn drain(db: &TestDb, worker: Worker) -> Result<(i64, Duration)> {
     const JOBS: i64 = 20_000;

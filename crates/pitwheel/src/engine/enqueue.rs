@@ -69,9 +69,7 @@ impl<'a> Columns<'a> {
             }
         }
         [&mut self.run_ats_us, &mut self.timeouts_ms].into_iter().for_each(clear_if_null);
-        [&mut self.metadata, &mut self.keys, &mut self.lanes, &mut self.steps]
-            .into_iter()
-            .for_each(clear_if_null);
+        [&mut self.metadata, &mut self.keys, &mut self.lanes].into_iter().for_each(clear_if_null);
     }
 
     /// The queues in which something is due at once.
