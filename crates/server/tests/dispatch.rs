@@ -64,6 +64,18 @@ async fn every_verdict_of_a_remote_handler_is_settled_as_that_of_a_local_one() -
 }
 
 #[tokio::test]
+async fn the_jobs_of_a_message_are_in_the_order_in_which_they_are_to_start() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let mut stream = node.stream(10).await?;
+    let priorities = [0, -9, 9, 0, 1];
+    let enqueued = db.pitwheel().enqueue_many(priorities.map(|priority| work(0).priority(priority))).await?;
+    let sent: Vec<i64> = stream.jobs().await?.iter().map(|job| job.job_id).collect();
+    assert_eq!(sent, [2, 4, 0, 3, 1].map(|at| enqueued[at].id));
+    node.stop().await
+}
+
+#[tokio::test]
 async fn a_few_jobs_are_spread_over_all_streams() -> Result<()> {
     let db = TestDb::new().await?;
     let node = Node::start(db.pitwheel(), LEASE).await?;

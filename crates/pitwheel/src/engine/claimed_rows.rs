@@ -1,5 +1,6 @@
 //! Reading what a claim returned, and what belongs to its jobs and stands elsewhere.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +18,9 @@ use crate::postgres::{Params, Sql};
 /// The columns that all claims have, in the same order. Those after them differ.
 pub(super) const CLAIM_COLUMNS: usize = 17;
 
-/// Reads the jobs of a claim; `held` is the holder and the hold of a row. The recurring jobs of runs and the parents of steps are read
-/// by statements of their own, so that claims without them do not pay for it. If one of these fails, the jobs are held by a
-/// worker that does not know it: `release_unknown` releases them.
+/// Reads the jobs of a claim, in the order in which they are to start; `held` is the holder and the hold of a row. The recurring jobs
+/// of runs and the parents of steps are read by statements of their own, so that claims without them do not pay for it. If one of
+/// these fails, the jobs are held by a worker that does not know it: `release_unknown` releases them.
 pub(super) async fn read_claimed(
     client: &impl Sql,
     rows: &[Row],
@@ -44,6 +45,8 @@ pub(super) async fn read_claimed(
             job.step = pipeline.and_then(|pipeline| steps.remove(&(pipeline, row.get(16))));
         }
     }
+    // A statement returns the rows that it updated in no particular order.
+    jobs.sort_unstable_by_key(|job| (Reverse(job.priority), job.run_at, job.claim.id));
     Ok(jobs)
 }
 

@@ -1,6 +1,5 @@
 //! The slots of a worker: which are free, what runs in the others, and what waits to start in them.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -154,10 +153,8 @@ impl Slots {
         }
     }
 
-    /// Takes claimed jobs. Returns those that have a free slot, which is taken now; the others start later.
-    pub(super) fn accept(&mut self, mut jobs: Vec<Claimed>) -> Vec<Claimed> {
-        // A statement returns the rows that it updated in no particular order.
-        jobs.sort_unstable_by_key(|job| (Reverse(job.priority), job.run_at, job.claim.id));
+    /// Takes claimed jobs, in their order. Returns those that have a free slot, which is taken now; the others start later.
+    pub(super) fn accept(&mut self, jobs: Vec<Claimed>) -> Vec<Claimed> {
         let (mut start, now) = (Vec::with_capacity(jobs.len()), Instant::now());
         for job in jobs {
             *self.holds.entry(job.hold).or_default() += 1;
