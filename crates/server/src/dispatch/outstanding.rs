@@ -24,9 +24,9 @@ pub(crate) struct Outstanding {
 /// How far a job is that was claimed for a worker of this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// It waits for a free slot.
+    /// It waits for a free slot, here or at the worker.
     Ahead,
-    /// It was sent to the worker.
+    /// It was sent to the worker and has a slot.
     Running,
     /// The worker has reported its ending, which is not written yet.
     Reported,
@@ -48,6 +48,13 @@ pub(crate) struct ClaimedJob {
     pub(crate) in_lane: bool,
     /// The recurring job that it is a run of.
     pub(crate) recurrence: Option<Box<Recurrence>>,
+}
+
+#[cfg(test)]
+impl ClaimedJob {
+    pub(crate) fn has_slot(&self) -> bool {
+        self.stage == Stage::Running
+    }
 }
 
 struct HoldCount {
@@ -78,22 +85,27 @@ impl Outstanding {
         [0, job.worker].contains(&claim.holder).then_some(job)
     }
 
-    /// The job is sent to its worker now. False: the claim has ended meanwhile.
+    /// The job takes a slot now. False: it was reported or has ended meanwhile.
     pub(crate) fn start(&mut self, claim: Claim, now: Instant) -> bool {
-        let job = self.jobs.get_mut(&(claim.id, claim.fence)).filter(|job| job.worker == claim.holder);
-        job.is_some_and(|job| {
+        let job = self.jobs.get_mut(&(claim.id, claim.fence));
+        let ahead = job.filter(|job| job.worker == claim.holder && job.stage == Stage::Ahead);
+        ahead.is_some_and(|job| {
             (job.stage, job.since) = (Stage::Running, now);
             true
         })
     }
 
-    /// The worker has reported the ending of this claim. Returns the worker and how long it had the job, unless it has reported it
-    /// before.
-    pub(crate) fn report(&mut self, claim: Claim) -> Option<(i64, Duration)> {
-        self.get(claim).filter(|job| job.stage == Stage::Running)?;
+    /// The worker has reported the ending of this claim. Returns the worker and how long the job had a slot, unless it has reported
+    /// it before. `None` for the time: it is not known to have had one.
+    pub(crate) fn report(&mut self, claim: Claim) -> Option<(i64, Option<Duration>)> {
+        let stage = self.get(claim)?.stage;
         let job = self.jobs.get_mut(&(claim.id, claim.fence))?;
         job.stage = Stage::Reported;
-        Some((job.worker, job.since.elapsed()))
+        match stage {
+            Stage::Ahead => Some((job.worker, None)),
+            Stage::Running => Some((job.worker, Some(job.since.elapsed()))),
+            Stage::Reported => None,
+        }
     }
 
     /// The claim has ended. Returns the worker that had it and how far it was, if it was claimed here.

@@ -1,5 +1,6 @@
 //! One open stream of a worker, and what is sent through it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use tokio::sync::mpsc;
 
 use crate::dispatch::comparison::Comparison;
 use crate::dispatch::group::Group;
-use crate::dispatch::outstanding::Stage;
+use crate::dispatch::outstanding::{Outstanding, Stage};
 use crate::dispatch::suspects::Process;
 
 /// Cancel messages that wait in a stream. Heartbeats carry cancel requests too, so more need not be queued.
@@ -22,7 +23,7 @@ pub(crate) const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 /// No more is claimed for a stream while this many of its endings are not written: a slot is free when its ending is reported, so
 /// endings could pile up behind a slow database.
 const UNSETTLED_MAX: usize = 2000;
-/// Bytes of jobs that wait to be read by a worker before it gets no more. A worker that reads has far fewer.
+/// Bytes of jobs that wait for a slot before a worker gets no more. A worker that reads has far fewer.
 const QUEUE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// What waits at most, when the jobs of a claim are larger than those before.
 const QUEUE_BYTES_LIMIT: usize = 2 * QUEUE_BYTES_MAX;
@@ -68,6 +69,8 @@ pub(crate) struct StreamOptions {
     pub(crate) token: Option<i64>,
     /// The name that the process has in all its streams. Empty: it has no other stream.
     pub(crate) process: String,
+    /// Whether its worker keeps jobs that wait for a free slot.
+    pub(crate) keeps_ahead: bool,
 }
 
 pub(crate) struct Stream {
@@ -85,9 +88,13 @@ pub(crate) struct Stream {
     /// Jobs that its worker has reported and that are not settled.
     unsettled: usize,
     pace: Pace,
+    /// Whether its worker keeps jobs that wait for a free slot.
+    keeps_ahead: bool,
+    /// Jobs that were sent and wait there for a slot, with their bytes. Some may have been reported or have ended meanwhile.
+    waiting: VecDeque<(Claim, usize)>,
     /// Wakes the sender of the stream when a slot is free for a job that was claimed ahead.
     sender: Option<Waker>,
-    /// Bytes of jobs that wait to be read by the worker.
+    /// Bytes of jobs that wait for a slot, here or at the worker.
     queued_bytes: usize,
     /// The size of its recent jobs, about.
     mean_bytes: usize,
@@ -106,7 +113,7 @@ impl Stream {
         options: StreamOptions,
         messages: mpsc::Sender<StreamMessage>,
     ) -> Stream {
-        let StreamOptions { slots, token, process } = options;
+        let StreamOptions { slots, token, process, keeps_ahead } = options;
         let process = Process::new(worker, token, &process);
         let alive_at = Instant::now();
         let comparison = Comparison::new(alive_at);
@@ -120,6 +127,8 @@ impl Stream {
             running: 0,
             unsettled: 0,
             pace: Pace::default(),
+            keeps_ahead,
+            waiting: VecDeque::new(),
             sender: None,
             queued_bytes: 0,
             mean_bytes: JOB_BYTES_FIRST,
@@ -151,10 +160,28 @@ impl Stream {
     }
 
     /// How many jobs can be sent to the worker now; if none, `sender` is woken when there is a free slot.
-    pub(crate) fn poll_free_slots(&mut self, sender: &Waker) -> usize {
+    pub(crate) fn poll_room(&mut self, sender: &Waker) -> usize {
+        if self.keeps_ahead {
+            return usize::MAX;
+        }
         let free = self.free_slots();
         self.sender = (free == 0).then(|| sender.clone());
         free
+    }
+
+    /// A job is sent. It starts when slots have taken those before it.
+    pub(crate) fn sent(&mut self, claim: Claim, bytes: usize) {
+        self.waiting.push_back((claim, bytes));
+    }
+
+    /// The free slots take jobs that were sent.
+    pub(crate) fn fill_slots(&mut self, outstanding: &mut Outstanding, now: Instant) {
+        while self.running < self.slots
+            && let Some((claim, bytes)) = self.waiting.pop_front()
+        {
+            self.left_queue(bytes);
+            self.running += usize::from(outstanding.start(claim, now));
+        }
     }
 
     /// Jobs claimed ahead wait for too long. Nothing is claimed ahead until an attempt shows how long attempts take now.
@@ -162,11 +189,14 @@ impl Stream {
         self.pace = Pace::default();
     }
 
-    /// The worker has reported a job, so its slot is free.
-    pub(crate) fn reported(&mut self, took: Duration) {
-        self.pace.record(took);
+    /// The worker has reported a job, so its slot is free. `None`: it was not known to have one, because the report of the job
+    /// before it is still on its way.
+    pub(crate) fn reported(&mut self, took: Option<Duration>) {
         self.unsettled += 1;
-        self.slot_freed();
+        if let Some(took) = took {
+            self.pace.record(took);
+            self.slot_freed();
+        }
     }
 
     /// A job has ended.
@@ -174,7 +204,8 @@ impl Stream {
         self.taken = self.taken.saturating_sub(1);
         self.comparison.freed();
         match stage {
-            Stage::Ahead => {}
+            // It was cancelled, or those before it take longer than expected.
+            Stage::Ahead => self.forget_pace(),
             Stage::Running => self.slot_freed(),
             Stage::Reported => self.unsettled -= 1,
         }
@@ -241,8 +272,8 @@ impl Stream {
         }
     }
 
-    /// A message was read by the worker. Wakes the claimer if that may be what it waits for.
-    pub(crate) fn was_read(&mut self, bytes: usize) {
+    /// A job waits no more. Wakes the claimer if that may be what it waits for.
+    pub(crate) fn left_queue(&mut self, bytes: usize) {
         if self.queued_bytes >= QUEUE_BYTES_MAX / 2 {
             self.group.freed.notify_one();
         }

@@ -2,10 +2,10 @@
 
 mod alone;
 mod by_id;
+mod slots;
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use pitwheel::Claim;
@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use crate::dispatch::group::Group;
 use crate::dispatch::outstanding::{ClaimedJob, Outstanding};
 use crate::dispatch::source::Source;
-use crate::dispatch::stream::{MESSAGE_BYTES_MAX, Stream, StreamMessage, StreamOptions, job_bytes};
+use crate::dispatch::stream::{Stream, StreamMessage, StreamOptions};
 use crate::dispatch::suspects::Suspects;
 
 /// The streams of a node, shared by everything that serves them.
@@ -220,52 +220,6 @@ impl Streams {
         unsent
     }
 
-    /// Takes the jobs to send to a worker now: as many as have a free slot, and as fit into one message. Claims that have ended
-    /// meanwhile are dropped. If none can be sent, `sender` is woken when one can. `None`: the worker gets no more jobs.
-    pub(crate) fn start(
-        &mut self,
-        worker: i64,
-        ahead: &mut VecDeque<Claimed>,
-        sender: &Waker,
-    ) -> Option<Vec<Claimed>> {
-        let stream = self.open.get_mut(&worker).filter(|stream| !stream.quiet)?;
-        let (free, now) = (stream.poll_free_slots(sender), Instant::now());
-        let (mut jobs, mut bytes) = (Vec::new(), 0);
-        while jobs.len() < free
-            && let Some(job) = ahead.front()
-            && (jobs.is_empty() || bytes + job_bytes(job) <= MESSAGE_BYTES_MAX)
-            && let Some(job) = ahead.pop_front()
-        {
-            stream.was_read(job_bytes(&job));
-            if self.outstanding.start(job.claim, now) {
-                bytes += job_bytes(&job);
-                jobs.push(job);
-            }
-        }
-        stream.running += jobs.len();
-        Some(jobs)
-    }
-
-    /// Jobs that were claimed ahead for this worker wait for too long and will be released.
-    pub(crate) fn forget_pace(&mut self, worker: i64) {
-        if let Some(stream) = self.open.get_mut(&worker) {
-            stream.forget_pace();
-        }
-    }
-
-    /// Workers have reported these claims: their slots are free for the next jobs, before the endings are written.
-    pub(crate) fn reported(&mut self, claims: impl Iterator<Item = Claim>) {
-        for claim in claims {
-            let Some((worker, took)) = self.outstanding.report(claim) else { continue };
-            if let Some(stream) = self.open.get_mut(&worker) {
-                stream.reported(took);
-                if stream.wanted() > 0 {
-                    stream.group.freed.notify_one();
-                }
-            }
-        }
-    }
-
     /// Asks workers to cancel these claims. The requests of one worker stand together. A request that finds no room is left
     /// to the next heartbeat: it must not take the room of jobs.
     pub(crate) fn send_cancels(&self, requests: Vec<(i64, Claim)>) {
@@ -292,11 +246,12 @@ impl Streams {
 
     /// Frees the slots of claims that have ended, in whatever way.
     pub(crate) fn ended(&mut self, claims: impl Iterator<Item = Claim>) {
-        let mut suspect_ended = false;
+        let (mut suspect_ended, now) = (false, Instant::now());
         for claim in claims {
             let Some((worker, stage)) = self.outstanding.remove(claim) else { continue };
             if let Some(stream) = self.open.get_mut(&worker) {
                 stream.ended(stage);
+                stream.fill_slots(&mut self.outstanding, now);
                 suspect_ended |= stream.taken == 0 && self.suspects.emptied(&stream.process, worker);
             }
         }

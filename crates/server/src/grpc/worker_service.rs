@@ -225,7 +225,8 @@ impl WorkerService for Workers {
             return Err(NotWritten::Stopping.into());
         }
         self.check_stream_count(&caller)?;
-        let (worker_id, messages) = node.open(worker, request.process).await.map_err(status)?;
+        let opened = node.open(worker, request.process, request.keeps_ahead).await;
+        let (worker_id, messages) = opened.map_err(status)?;
         let welcome = v1::Welcome {
             worker_id,
             lease: Some(duration(node.lease)),

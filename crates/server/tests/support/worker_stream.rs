@@ -77,6 +77,7 @@ pub(crate) fn stream_request(slots: u32) -> v1::StreamJobsRequest {
         slots,
         process: String::new(),
         job_id: None,
+        keeps_ahead: false,
     }
 }
 

@@ -1,20 +1,25 @@
 //! The streams on which jobs arrive: one per queue, or one for a single job.
 
+use std::collections::VecDeque;
+use std::future::pending;
 use std::sync::Arc;
 
 use pitwheel_proto::v1;
 use pitwheel_proto::v1::stream_jobs_response::Event;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
 use crate::engine::retry::RetryDelay;
 use crate::error::Error;
-use crate::job::claim::{ClaimRefusal, QueueSlots};
+use crate::job::claim::{Claim, ClaimRefusal, Claimed, QueueSlots};
 use crate::job::ending::unless_committed;
+use crate::job::pace::AHEAD_MAX;
 use crate::worker::context::Context;
 use crate::worker::handler::Handler;
 use crate::worker::remote::core::{Held, Remote};
-use crate::worker::remote::message::{claimed, outcome, refusal_of, release, result};
+use crate::worker::remote::message::{claim_of, claimed, outcome, refusal_of, release, result};
 
 /// Why a job was not found.
 const MISSING: &str = "no job had this id, or its history was pruned";
@@ -80,14 +85,71 @@ fn give_up(remote: &Remote, status: &tonic::Status) {
     remote.stop.cancel();
 }
 
-/// Marks a stream as ended, however it ended.
+/// An open stream. However it ends, it is marked as ended, and what has not started is released.
 struct Opened<'a> {
-    remote: &'a Remote,
+    remote: &'a Arc<Remote>,
     worker: i64,
+    /// Free slots. Only this stream takes them.
+    slots: Arc<Semaphore>,
+    /// Jobs that wait for a free slot, and since when.
+    ahead: VecDeque<(Instant, Claimed)>,
+}
+
+impl Opened<'_> {
+    /// Takes jobs, and starts those that have a free slot.
+    fn accept(&mut self, jobs: Vec<v1::Assignment>) {
+        let now = Instant::now();
+        self.ahead.extend(jobs.into_iter().map(|job| (now, claimed(self.worker, job))));
+        self.start();
+    }
+
+    /// Starts jobs in the free slots, in their order.
+    fn start(&mut self) {
+        let Opened { remote, worker, slots, ahead } = self;
+        let mut state = remote.state();
+        while !ahead.is_empty()
+            && let Ok(slot) = slots.clone().try_acquire_owned()
+            && let Some((_, job)) = ahead.pop_front()
+        {
+            remote.counters.started(1);
+            let claim = job.claim;
+            let (handler, history) = remote.handlers.get(&job.kind);
+            let context = Context::new(remote.backend.clone(), job, history);
+            let attempt = run_one((*remote).clone(), handler, context.clone(), slot);
+            let task = tokio::spawn(attempt).abort_handle();
+            state.held.insert(claim, Held { worker: *worker, context, task, ended: false });
+        }
+    }
+
+    /// Waits until a job that waits can start, or has waited for too long.
+    async fn slot_or_late(&self) {
+        let Some((since, _)) = self.ahead.front() else { return pending().await };
+        tokio::select! {
+            _ = self.slots.acquire() => {}
+            () = sleep_until(*since + AHEAD_MAX) => {}
+        }
+    }
+
+    /// Releases the jobs that wait if the first has waited for too long: those before it take longer than expected, and another
+    /// worker may be free.
+    fn release_late(&mut self) {
+        if self.ahead.front().is_some_and(|(since, _)| since.elapsed() >= AHEAD_MAX) {
+            self.release(|_| true);
+        }
+    }
+
+    /// Gives back jobs that have not started. One that was asked to cancel is cancelled by that.
+    fn release(&mut self, which: impl Fn(Claim) -> bool) {
+        let ahead = std::mem::take(&mut self.ahead).into_iter();
+        let (released, ahead): (VecDeque<_>, _) = ahead.partition(|(_, job)| which(job.claim));
+        self.ahead = ahead;
+        let _ = self.remote.results.push(released.into_iter().map(|(_, job)| release(job.claim)));
+    }
 }
 
 impl Drop for Opened<'_> {
     fn drop(&mut self) {
+        self.release(|_| true);
         let mut state = self.remote.state();
         state.open.remove(&self.worker);
         state.ended.insert(self.worker);
@@ -102,18 +164,26 @@ enum Ask<'a> {
 }
 
 impl Ask<'_> {
+    fn slots(self) -> usize {
+        match self {
+            Ask::Queue(queue) => queue.slots,
+            Ask::Job(_) => 1,
+        }
+    }
+
     fn request(self, remote: &Remote) -> v1::StreamJobsRequest {
-        let (queues, slots, job_id) = match self {
-            Ask::Queue(queue) => (vec![queue.queue.clone()], queue.slots, None),
-            Ask::Job(id) => (Vec::new(), 1, Some(id)),
+        let (queues, job_id) = match self {
+            Ask::Queue(queue) => (vec![queue.queue.clone()], None),
+            Ask::Job(id) => (Vec::new(), Some(id)),
         };
         v1::StreamJobsRequest {
             worker: remote.name.clone(),
             queues,
             kinds: remote.handlers.kinds(),
-            slots: u32::try_from(slots).unwrap_or(u32::MAX),
+            slots: u32::try_from(self.slots()).unwrap_or(u32::MAX),
             process: remote.process.clone(),
             job_id,
+            keeps_ahead: true,
         }
     }
 }
@@ -139,42 +209,44 @@ async fn stream(
         state.heartbeat_every = welcome.heartbeat_every.and_then(|span| span.try_into().ok());
     }
     remote.welcomed.notify_one();
-    let _opened = Opened { remote, worker };
+    let slots = Arc::new(Semaphore::new(ask.slots()));
+    let mut opened = Opened { remote, worker, slots, ahead: VecDeque::new() };
     let mut has_only_job = false;
     loop {
         let message = tokio::select! {
             message = messages.message() => message?,
+            () = opened.slot_or_late(), if !opened.ahead.is_empty() => {
+                opened.start();
+                opened.release_late();
+                continue;
+            }
             () = declared_dead.cancelled() => return Ok(None),
             () = remote.idle(), if has_only_job => return Ok(None),
         };
         let Some(message) = message else { return Ok(None) };
         match message.event {
             Some(Event::Assignments(assignments)) => {
-                start(remote, worker, assignments.jobs);
+                opened.accept(assignments.jobs);
                 has_only_job = matches!(ask, Ask::Job(_));
             }
-            Some(Event::Cancels(cancels)) => remote.cancel(&cancels.claims),
+            Some(Event::Cancels(cancels)) => {
+                remote.cancel(&cancels.claims);
+                let claims: Vec<Claim> = cancels.claims.iter().map(claim_of).collect();
+                opened.release(|claim| claims.iter().any(|cancelled| cancelled.is_of(claim)));
+            }
             // An event of a later version.
             Some(Event::Welcome(_) | Event::ClaimRefused(_)) | None => {}
         }
     }
 }
 
-fn start(remote: &Arc<Remote>, worker: i64, jobs: Vec<v1::Assignment>) {
-    remote.counters.started(jobs.len());
-    let mut state = remote.state();
-    for job in jobs {
-        let job = claimed(worker, job);
-        let claim = job.claim;
-        let (handler, history) = remote.handlers.get(&job.kind);
-        let context = Context::new(remote.backend.clone(), job, history);
-        let task = tokio::spawn(run_one(remote.clone(), handler, context.clone())).abort_handle();
-        state.held.insert(claim, Held { worker, context, task, ended: false });
-    }
-}
-
 /// One attempt, from the start of its handler until its result waits to be reported.
-async fn run_one(remote: Arc<Remote>, handler: Option<Arc<Handler>>, context: Context) {
+async fn run_one(
+    remote: Arc<Remote>,
+    handler: Option<Arc<Handler>>,
+    context: Context,
+    _slot: OwnedSemaphorePermit,
+) {
     let claim = context.claim();
     let ended = match handler {
         Some(handler) => {

@@ -1,9 +1,11 @@
+use std::collections::VecDeque;
+use std::task::Waker;
 use std::time::SystemTime;
 
 use pitwheel::engine::Ctid;
 
 use super::*;
-use crate::dispatch::stream::stream_channel;
+use crate::dispatch::stream::{job_bytes, stream_channel};
 
 const WORKER: i64 = 1;
 
@@ -45,7 +47,7 @@ fn stream(slots: usize) -> (Streams, mpsc::Receiver<StreamMessage>) {
 fn read(streams: &mut Streams, message: &StreamMessage) -> (usize, usize) {
     let StreamMessage::Jobs(jobs) = message else { return (0, 0) };
     let bytes = jobs.iter().map(job_bytes).sum();
-    streams.open.get_mut(&WORKER).expect("it is open").was_read(bytes);
+    streams.open.get_mut(&WORKER).expect("it is open").left_queue(bytes);
     (jobs.len(), bytes)
 }
 
@@ -76,6 +78,43 @@ fn a_slot_is_free_when_its_ending_is_reported_and_takes_the_job_claimed_ahead() 
     assert_eq!(start(&mut streams, None), [3], "an ending that another node wrote frees the slot too");
     streams.set_quiet(&[WORKER], &HashSet::from([WORKER]));
     assert!(streams.start(WORKER, &mut VecDeque::new(), Waker::noop()).is_none(), "it is quiet");
+}
+
+#[test]
+fn a_job_that_its_worker_keeps_has_a_slot_when_the_one_before_it_was_reported() {
+    let mut streams = Streams::default();
+    let (group, _) = streams.group(vec!["default".into()], vec!["work".into()]);
+    let (sender, _messages) = stream_channel(1);
+    let options = StreamOptions { slots: 1, keeps_ahead: true, ..StreamOptions::default() };
+    streams.open(WORKER, group.clone(), options, sender);
+    let start = |streams: &mut Streams, ids: std::ops::RangeInclusive<i64>| {
+        ids.clone().for_each(|_| streams.open.get_mut(&WORKER).expect("it is open").reserve());
+        assert_eq!(streams.send(ids.clone().map(job).collect()), []);
+        let sent = streams.start(WORKER, &mut ids.map(job).collect(), Waker::noop()).expect("it is open");
+        sent.iter().map(|job| job.claim.id).collect::<Vec<i64>>()
+    };
+    assert_eq!(start(&mut streams, 1..=4), [1, 2, 3, 4], "three of them wait at the worker");
+    let running = |streams: &Streams| {
+        let slots = (1..=9).filter(|id| streams.sent(claim(*id)).is_some_and(ClaimedJob::has_slot));
+        assert_eq!(slots.clone().count(), streams.open[&WORKER].running);
+        slots.collect::<Vec<i64>>()
+    };
+    assert_eq!(running(&streams), [1]);
+    // Reports may overtake each other.
+    streams.reported([claim(2)].into_iter());
+    assert_eq!(running(&streams), [1], "the report of the first one is on its way");
+    streams.reported([claim(1)].into_iter());
+    assert_eq!(running(&streams), [3]);
+    streams.ended([claim(1), claim(2), claim(3)].into_iter());
+    assert_eq!(running(&streams), [4], "an ending that another node wrote frees the slot too");
+
+    assert!(streams.reserve(&group, None).total > 1, "jobs are short");
+    assert_eq!(start(&mut streams, 5..=6), [5, 6]);
+    streams.ended([claim(5)].into_iter());
+    assert_eq!(streams.open[&WORKER].wanted(), 0, "they take longer than was known");
+    assert_eq!(running(&streams), [4]);
+    streams.reported([claim(4)].into_iter());
+    assert_eq!(running(&streams), [6]);
 }
 
 #[test]

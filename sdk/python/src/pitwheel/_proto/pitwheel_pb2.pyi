@@ -74,20 +74,22 @@ JOB_STATE_CANCELLED: JobState
 JOB_STATE_BLOCKED: JobState
 
 class StreamJobsRequest(_message.Message):
-    __slots__ = ("worker", "queues", "kinds", "slots", "process", "job_id")
+    __slots__ = ("worker", "queues", "kinds", "slots", "process", "job_id", "keeps_ahead")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     KINDS_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     PROCESS_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    KEEPS_AHEAD_FIELD_NUMBER: _ClassVar[int]
     worker: str
     queues: _containers.RepeatedScalarFieldContainer[str]
     kinds: _containers.RepeatedScalarFieldContainer[str]
     slots: int
     process: str
     job_id: int
-    def __init__(self, worker: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., kinds: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., process: _Optional[str] = ..., job_id: _Optional[int] = ...) -> None: ...
+    keeps_ahead: bool
+    def __init__(self, worker: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., kinds: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., process: _Optional[str] = ..., job_id: _Optional[int] = ..., keeps_ahead: bool = ...) -> None: ...
 
 class StreamJobsResponse(_message.Message):
     __slots__ = ("welcome", "assignments", "cancels", "claim_refused")
