@@ -12,6 +12,7 @@ mod fetcher;
 mod loader;
 mod process_stats;
 mod raw;
+mod raw_latency;
 mod report;
 mod session;
 mod stream_worker;

@@ -15,12 +15,12 @@ use crate::session::Session;
 
 pub(crate) const SCHEMA: &str = include_str!("../sql/raw/schema.sql");
 pub(crate) const ENQUEUE: &str = include_str!("../sql/raw/enqueue.sql");
-const CLAIM: &str = include_str!("../sql/raw/claim.sql");
+pub(crate) const CLAIM: &str = include_str!("../sql/raw/claim.sql");
 pub(crate) const COMPLETE: &str = include_str!("../sql/raw/complete.sql");
 
 /// Jobs per statement. Larger batches are not faster.
 pub(crate) const BATCH: usize = 500;
-const QUEUE: &str = "default";
+pub(crate) const QUEUE: &str = "default";
 /// How long a worker waits after a batch that was not full: a small batch costs nearly as much as a full one.
 const LINGER: Duration = Duration::from_millis(2);
 
@@ -56,7 +56,7 @@ pub(crate) async fn raw_end_to_end(url: &str, jobs: u64) -> Result<f64> {
     finish(owner, [first, second], jobs, elapsed).await
 }
 
-async fn fresh_table(url: &str) -> Result<Session> {
+pub(crate) async fn fresh_table(url: &str) -> Result<Session> {
     let owner = Session::open(url).await?;
     owner.client.batch_execute(SCHEMA).await?;
     Ok(owner)

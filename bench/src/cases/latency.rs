@@ -11,9 +11,11 @@ use tokio::sync::{mpsc, oneshot};
 use crate::child_process::ChildProcess;
 use crate::engine::{Running, batch, fresh, kind};
 use crate::raw::PAYLOAD;
+use crate::raw_latency::raw_latency;
 use crate::report::{Row, Sample};
 
 const SAMPLES: usize = 300;
+const RAW_SAMPLES: usize = 100;
 
 #[derive(Serialize, Deserialize)]
 struct Ping;
@@ -35,9 +37,11 @@ pub(crate) async fn latency(url: &str) -> Result<Vec<Row>> {
     };
     let polled = idle_queue(Worker::new(&pitwheel).without_hints(), silent).await?;
     session.close().await?;
+    let raw = percentiles(raw_latency(url, RAW_SAMPLES, pause).await?);
     Ok(vec![
         Row::new("enqueue to start, idle, hints, p50", hinted.p50, "ms").at_most(2.0),
         Row::new("enqueue to start, idle, hints, p99", hinted.p99, "ms").at_most(15.0),
+        Row::new("raw insert, hint and claim, idle, p50", raw.p50, "ms"),
         Row::new("enqueue to start, idle, polling, p50", polled.p50, "ms").at_most(30.0),
     ])
 }
@@ -87,8 +91,7 @@ async fn idle_queue(worker: Worker, enqueue: impl AsyncFn() -> Result<()>) -> Re
     starts.recv().await.context("the worker ended")?;
     let mut waits = Vec::new();
     for sample in 0..SAMPLES {
-        // Long enough for the worker to be idle again, and never in step with its polling.
-        tokio::time::sleep(Duration::from_micros(100_000 + 137 * sample as u64)).await;
+        tokio::time::sleep(pause(sample)).await;
         let asked = Instant::now();
         enqueue().await?;
         let start = starts.recv().await.context("the worker ended")?;
@@ -96,8 +99,17 @@ async fn idle_queue(worker: Worker, enqueue: impl AsyncFn() -> Result<()>) -> Re
     }
     let _ = stop.send(());
     task.await??;
+    Ok(percentiles(waits))
+}
+
+/// Long enough for a worker to be idle again, and never in step with its polling.
+fn pause(sample: usize) -> Duration {
+    Duration::from_micros(100_000 + 137 * sample as u64)
+}
+
+fn percentiles(mut waits: Vec<f64>) -> Waits {
     waits.sort_by(f64::total_cmp);
-    Ok(Waits { p50: waits[waits.len() / 2], p99: waits[waits.len() * 99 / 100] })
+    Waits { p50: waits[waits.len() / 2], p99: waits[waits.len() * 99 / 100] }
 }
 
 /// A transaction enqueues, stays open while a worker drains a busy queue, and commits. Measures from the commit to the claim.
