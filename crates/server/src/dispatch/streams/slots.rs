@@ -12,7 +12,8 @@ use crate::dispatch::streams::Streams;
 
 impl Streams {
     /// Takes the jobs to send to a worker now: as many as have a free slot, or all if the worker keeps those that have none, and as
-    /// fit into one message. Claims that have ended meanwhile are dropped. If none can be sent, `sender` is woken when one can. `None`: the worker gets no more jobs.
+    /// fit into one message. Claims that have ended meanwhile are dropped. If none can be sent, `sender` is woken when one can.
+    /// `None`: the worker gets no more jobs.
     pub(crate) fn start(
         &mut self,
         worker: i64,

@@ -36,10 +36,19 @@ fn job(id: i64) -> Claimed {
 
 /// A stream that nothing is read from.
 fn stream(slots: usize) -> (Streams, mpsc::Receiver<StreamMessage>) {
+    open(StreamOptions { slots, ..StreamOptions::default() })
+}
+
+/// A stream with one slot, whose worker keeps jobs that wait for it.
+fn stream_that_keeps_jobs() -> (Streams, mpsc::Receiver<StreamMessage>) {
+    open(StreamOptions { slots: 1, keeps_ahead: true, ..StreamOptions::default() })
+}
+
+fn open(options: StreamOptions) -> (Streams, mpsc::Receiver<StreamMessage>) {
     let mut streams = Streams::default();
     let (group, _) = streams.group(vec!["default".into()], vec!["work".into()]);
-    let (sender, messages) = stream_channel(slots);
-    streams.open(WORKER, group, StreamOptions { slots, ..StreamOptions::default() }, sender);
+    let (sender, messages) = stream_channel(options.slots);
+    streams.open(WORKER, group, options, sender);
     (streams, messages)
 }
 
@@ -82,11 +91,8 @@ fn a_slot_is_free_when_its_ending_is_reported_and_takes_the_job_claimed_ahead() 
 
 #[test]
 fn a_job_that_its_worker_keeps_has_a_slot_when_the_one_before_it_was_reported() {
-    let mut streams = Streams::default();
-    let (group, _) = streams.group(vec!["default".into()], vec!["work".into()]);
-    let (sender, _messages) = stream_channel(1);
-    let options = StreamOptions { slots: 1, keeps_ahead: true, ..StreamOptions::default() };
-    streams.open(WORKER, group.clone(), options, sender);
+    let (mut streams, _messages) = stream_that_keeps_jobs();
+    let group = streams.groups[0].clone();
     let start = |streams: &mut Streams, ids: std::ops::RangeInclusive<i64>| {
         ids.clone().for_each(|_| streams.open.get_mut(&WORKER).expect("it is open").reserve());
         assert_eq!(streams.send(ids.clone().map(job).collect()), []);
@@ -115,6 +121,33 @@ fn a_job_that_its_worker_keeps_has_a_slot_when_the_one_before_it_was_reported() 
     assert_eq!(running(&streams), [4]);
     streams.reported([claim(4)].into_iter());
     assert_eq!(running(&streams), [6]);
+}
+
+#[test]
+fn a_worker_that_keeps_jobs_has_no_more_than_some_megabytes_of_them() {
+    let (mut streams, _messages) = stream_that_keeps_jobs();
+    let group = streams.groups[0].clone();
+    let large = |id: i64| Claimed { payload: "x".repeat(250_000), ..job(id) };
+    let (mut id, mut kept) = (0, 0);
+    loop {
+        let room = streams.reserve(&group, None).total as i64;
+        if room == 0 {
+            break;
+        }
+        let ids = id + 1..=id + room;
+        (id, kept) = (id + room, kept + room);
+        assert_eq!(streams.send(ids.clone().map(large).collect()), []);
+        let mut ahead: VecDeque<Claimed> = ids.map(large).collect();
+        while !ahead.is_empty() {
+            streams.start(WORKER, &mut ahead, Waker::noop()).expect("it is open");
+        }
+        if id == room {
+            // Jobs are known to be short now.
+            streams.reported([claim(1)].into_iter());
+            kept -= 1;
+        }
+    }
+    assert!((2..=16 * 1024 / 240).contains(&kept), "{kept} jobs of 250 kB");
 }
 
 #[test]
