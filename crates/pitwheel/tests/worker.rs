@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use pitwheel::{Cancelled, Context, NewJob, State, Worker};
-use pitwheel_testkit::{TestDb, Work, start_worker, wait_until, worker};
+use pitwheel_testkit::{Concurrency, TestDb, Work, start_worker, wait_until, worker};
 use tokio::sync::Notify;
 
 /// The order in which jobs ran.
@@ -50,23 +50,11 @@ async fn higher_priorities_first_then_older_ones() -> Result<()> {
 async fn never_more_than_the_slots_at_once() -> Result<()> {
     let db = TestDb::new().await?;
     db.pitwheel().enqueue_many((0..200).map(|n| NewJob::of(&Work { n }))).await?;
-    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let handler = {
-        let (now, most) = (now.clone(), most.clone());
-        move |_: Work, _: Context| {
-            let (now, most) = (now.clone(), most.clone());
-            async move {
-                most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                tokio::task::yield_now().await;
-                now.fetch_sub(1, Ordering::SeqCst);
-                Ok::<_, String>(())
-            }
-        }
-    };
-    let running = start_worker(Worker::new(db.pitwheel()).queue("default", 7).handle(handler));
+    let concurrency = Arc::<Concurrency>::default();
+    let running = start_worker(concurrency.of(Worker::new(db.pitwheel()).queue("default", 7)));
     wait_until("all ran", async || nothing_left(&db).await).await?;
     running.stop().await?;
-    assert!((1..=7).contains(&most.load(Ordering::SeqCst)));
+    assert!((1..=7).contains(&concurrency.most()));
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Result;
 use pitwheel::{Context, State, Worker};
 use pitwheel_proto::v1;
-use pitwheel_testkit::{TestDb, Work, start_worker, wait_until, work};
+use pitwheel_testkit::{Concurrency, TestDb, Work, start_worker, wait_until, work};
 use tokio::sync::Semaphore;
 
 use crate::support::{Node, WorkerStream, result, stream_request};
@@ -86,24 +86,12 @@ async fn a_remote_worker_starts_jobs_in_their_order_and_no_more_than_it_has_slot
     let out_of_order = ran.windows(2).filter(|pair| pair[0] > pair[1]).count();
     assert!(out_of_order < 20, "{ran:?}");
 
-    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let handler = {
-        let (now, most) = (now.clone(), most.clone());
-        move |_: Work, _: Context| {
-            let (now, most) = (now.clone(), most.clone());
-            async move {
-                most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                tokio::task::yield_now().await;
-                now.fetch_sub(1, Ordering::SeqCst);
-                Ok::<_, String>(())
-            }
-        }
-    };
+    let concurrency = Arc::<Concurrency>::default();
     db.pitwheel().enqueue_many((0..500).map(work)).await?;
-    let running = start_worker(Worker::remote(&node.url()).queue("default", 7).handle(handler));
+    let running = start_worker(concurrency.of(Worker::remote(&node.url()).queue("default", 7)));
     wait_until("all ran", async || Ok(db.count(DONE).await? == 1000)).await?;
     running.stop().await?;
-    assert!((1..=7).contains(&most.load(Ordering::SeqCst)));
+    assert!((1..=7).contains(&concurrency.most()));
     node.stop().await
 }
 

@@ -48,4 +48,4 @@ pub use psql::psql;
 pub use scratch::ScratchFolder;
 pub use test_db::TestDb;
 pub use wait::{WAIT_MAX, block_until, wait_until};
-pub use worker::{RunningWorker, start_worker, worker};
+pub use worker::{Concurrency, RunningWorker, start_worker, worker};

@@ -1,10 +1,14 @@
 //! A worker that runs in the background of a test.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use anyhow::Result;
-use pitwheel::{Pitwheel, Stats, Worker};
+use pitwheel::{Context, Pitwheel, Stats, Worker};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::kinds::Work;
 use crate::wait::WAIT_MAX;
 
 /// A worker with many slots on the queue `default`.
@@ -43,5 +47,34 @@ impl RunningWorker {
     /// Ends the worker's task without a shutdown, as a killed process ends.
     pub fn kill(self) {
         self.task.abort();
+    }
+}
+
+/// Counts how many jobs run at the same time.
+#[derive(Default)]
+pub struct Concurrency {
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Concurrency {
+    /// The most jobs that ran at the same time.
+    pub fn most(&self) -> usize {
+        self.most.load(Ordering::SeqCst)
+    }
+
+    /// The worker with a handler for [`Work`] that counts.
+    pub fn of(self: &Arc<Concurrency>, worker: Worker) -> Worker {
+        let counts = self.clone();
+        worker.handle(move |_: Work, _: Context| {
+            let counts = counts.clone();
+            async move {
+                let now = counts.now.fetch_add(1, Ordering::SeqCst) + 1;
+                counts.most.fetch_max(now, Ordering::SeqCst);
+                tokio::task::yield_now().await;
+                counts.now.fetch_sub(1, Ordering::SeqCst);
+                Ok::<_, String>(())
+            }
+        })
     }
 }
