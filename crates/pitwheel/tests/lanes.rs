@@ -262,6 +262,16 @@ async fn a_delayed_head_keeps_its_lane_waiting() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_blocked_job_that_leaves_its_lane_promotes_nothing() -> Result<()> {
+    let db = TestDb::new().await?;
+    let ids = [enqueue(&db, "a").await?, enqueue(&db, "a").await?, enqueue(&db, "a").await?];
+    db.pitwheel().cancel(ids[1]).await?;
+    assert_eq!(db.state(ids[0]).await?, Some(State::Waiting));
+    assert_eq!(db.state(ids[2]).await?, BLOCKED);
+    Ok(())
+}
+
+#[tokio::test]
 async fn the_job_that_was_claimed_last_is_current() -> Result<()> {
     let db = TestDb::new().await?;
     let lane = Lane::from("a");

@@ -47,6 +47,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "claims_fire_no_trigger",
         sql: include_str!("../../migrations/0013_claims_fire_no_trigger.sql"),
     },
+    Migration {
+        version: 14,
+        name: "short_conditions",
+        sql: include_str!("../../migrations/0014_short_conditions.sql"),
+    },
 ];
 
 /// Lets one node migrate at a time.
