@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-/// While events flow. A read of an empty outbox takes about half a millisecond.
+/// After the first read that found nothing. Such a read takes about half a millisecond.
 const SHORTEST: Duration = Duration::from_millis(1);
 /// While nothing happens: an event after a silence waits for half of this on average.
 const LONGEST: Duration = Duration::from_millis(50);
 
-/// The pause before the next read: none after a full batch, 1 ms while events flow, up to 50 ms while there are none.
+/// The pause before the next read: none after one that found events, because what was committed while they were sent waits already; up to
+/// 50 ms while there are none.
 #[derive(Debug)]
 pub(crate) struct Pace {
     pause: Duration,
@@ -18,13 +19,13 @@ impl Pace {
         Pace { pause: SHORTEST }
     }
 
-    /// The pause after a read that returned `taken` of at most `limit` events.
-    pub(crate) fn after(&mut self, taken: usize, limit: usize) -> Duration {
-        if taken >= limit {
+    /// The pause after a read that returned so many events.
+    pub(crate) fn after(&mut self, taken: usize) -> Duration {
+        if taken > 0 {
             self.pause = SHORTEST;
             return Duration::ZERO;
         }
-        let pause = if taken > 0 { SHORTEST } else { self.pause };
+        let pause = self.pause;
         self.pause = (pause * 2).min(LONGEST);
         pause
     }
@@ -37,7 +38,7 @@ mod tests {
     #[test]
     fn the_pause_grows_while_the_outbox_is_empty() {
         let mut pace = Pace::new();
-        let pauses: Vec<u128> = (0..8).map(|_| pace.after(0, 10).as_millis()).collect();
+        let pauses: Vec<u128> = (0..8).map(|_| pace.after(0).as_millis()).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 50, 50]);
     }
 
@@ -45,10 +46,9 @@ mod tests {
     fn events_make_it_short_again() {
         let mut pace = Pace::new();
         for _ in 0..8 {
-            let _ = pace.after(0, 10);
+            let _ = pace.after(0);
         }
-        assert_eq!(pace.after(10, 10), Duration::ZERO);
-        assert_eq!(pace.after(3, 10), SHORTEST);
-        assert_eq!(pace.after(0, 10), 2 * SHORTEST);
+        assert_eq!(pace.after(3), Duration::ZERO);
+        assert_eq!(pace.after(0), SHORTEST);
     }
 }

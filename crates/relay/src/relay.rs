@@ -74,8 +74,7 @@ impl<S: Strategy, K: Sink> Relay<S, K> {
     async fn work(&mut self, stop: &CancellationToken) {
         let (mut pace, mut delay) = (Pace::new(), RetryDelay::default());
         while !stop.is_cancelled() {
-            let limit = self.size.limit();
-            let batch = match self.strategy.take(limit).await {
+            let batch = match self.strategy.take(self.size.limit()).await {
                 Ok(batch) => batch,
                 Err(error) => {
                     tracing::warn!(%error, "the outbox cannot be read");
@@ -83,7 +82,7 @@ impl<S: Strategy, K: Sink> Relay<S, K> {
                     continue;
                 }
             };
-            let pause = pace.after(batch.events.len(), limit);
+            let pause = pace.after(batch.events.len());
             if !batch.events.is_empty() {
                 self.size.taken(&batch.events);
                 if !self.deliver(batch, stop).await {
