@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use pitwheel::{Cancelled, Context, NewJob, State, Worker};
 use pitwheel_testkit::{Concurrency, TestDb, Work, start_worker, wait_until, worker};
-use tokio::sync::Notify;
 
 /// The order in which jobs ran.
 #[derive(Clone, Default)]
@@ -195,34 +194,6 @@ async fn a_running_job_is_notified_of_its_cancel() -> Result<()> {
 
     db.pitwheel().retry(id).await?;
     assert_eq!(db.pitwheel().job(id).await?.summary.state, State::Waiting);
-    Ok(())
-}
-
-#[tokio::test]
-async fn progress_can_be_read_while_the_job_runs() -> Result<()> {
-    let db = TestDb::new().await?;
-    let id = db.pitwheel().enqueue(&Work { n: 1 }).await?.id;
-    let go_on = Arc::new(Notify::new());
-    let handler = {
-        let go_on = go_on.clone();
-        move |_: Work, context: Context| {
-            let go_on = go_on.clone();
-            async move {
-                context.progress(0.5, "half of it");
-                go_on.notified().await;
-                Ok::<_, String>(())
-            }
-        }
-    };
-    let running = start_worker(worker(db.pitwheel()).handle(handler));
-    wait_until(
-        "progress is written",
-        async || Ok(db.pitwheel().job(id).await?.summary.progress == Some(0.5)),
-    )
-    .await?;
-    assert_eq!(db.pitwheel().job(id).await?.summary.note.as_deref(), Some("half of it"));
-    go_on.notify_one();
-    running.stop().await?;
     Ok(())
 }
 

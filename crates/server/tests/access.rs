@@ -202,7 +202,7 @@ async fn a_worker_cannot_act_for_workers_of_another_token() -> Result<()> {
     let results = held.iter().map(|claim| v1::Result {
         claim: Some(*claim),
         outcome: Some(v1::result::Outcome::Complete(v1::Complete::default())),
-        completed_by_handler: false,
+        ..v1::Result::default()
     });
     let report = v1::ReportResultRequest { results: results.collect() };
     let response = two.workers().await?.report_result(with_token(report.clone(), &ours)?).await?.into_inner();
@@ -213,7 +213,7 @@ async fn a_worker_cannot_act_for_workers_of_another_token() -> Result<()> {
     for worker_id in [ids[0], 0] {
         let claim = Some(v1::Claim { worker_id, ..held[1] });
         let outcome = Some(v1::result::Outcome::Release(v1::Release {}));
-        let results = vec![v1::Result { claim, outcome, completed_by_handler: false }];
+        let results = vec![v1::Result { claim, outcome, ..v1::Result::default() }];
         let report = with_token(v1::ReportResultRequest { results }, &ours)?;
         let response = two.workers().await?.report_result(report).await?.into_inner();
         assert_eq!(response.written, [i32::from(v1::Written::Lost)]);

@@ -289,6 +289,22 @@ async fn progress_is_written_while_the_job_runs() -> Result<()> {
 }
 
 #[tokio::test]
+async fn the_last_note_of_a_short_job_is_in_its_history() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let id = db.pitwheel().enqueue(work(1)).await?.id;
+    let handler = async |_: Work, context: Context| {
+        context.progress(1.0, "all of it");
+        Ok::<(), String>(())
+    };
+    let running = start_worker(Worker::remote(&node.url()).queue("default", 1).handle(handler));
+    wait_until("it is done", async || Ok(db.state(id).await? == Some(State::Done))).await?;
+    assert_eq!(db.pitwheel().job(id).await?.summary.note.as_deref(), Some("all of it"));
+    running.stop().await?;
+    node.stop().await
+}
+
+#[tokio::test]
 async fn the_jobs_of_a_silent_worker_are_given_to_others() -> Result<()> {
     let db = TestDb::new().await?;
     let node = Node::start(db.pitwheel(), SHORT_LEASE).await?;

@@ -101,7 +101,7 @@ async fn invalid_results_are_refused_and_the_job_still_runs() -> Result<()> {
     let mut stream = node.stream(1).await?;
     let job = stream.jobs().await?.remove(0);
     let claim = Some(claim_of(&job));
-    let outcome = |outcome| v1::Result { claim, outcome: Some(outcome), completed_by_handler: false };
+    let outcome = |outcome| v1::Result { claim, outcome: Some(outcome), ..v1::Result::default() };
     use v1::result::Outcome as Reply;
     let payload = format!("\"{}\"", "x".repeat(250_000));
     let large = v1::NewJob { kind: "work".into(), payload, ..v1::NewJob::default() };

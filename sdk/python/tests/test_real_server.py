@@ -123,6 +123,19 @@ async def a_running_job_reports_progress_and_can_be_cancelled(client: Client, qu
     assert job.state == "cancelled"
 
 
+async def the_last_note_of_a_short_job_is_in_its_history(client: Client, queue: str) -> None:
+    worker = Worker(SERVER, queues=[queue])
+
+    @worker.handler("short")
+    async def short(payload: Any, context: Context) -> None:
+        context.progress(1, "all of it")
+
+    async with running(worker):
+        job = await finished(client, (await client.enqueue("short", queue=queue)).id)
+
+    assert (job.state, job.note) == ("done", "all of it")
+
+
 async def a_waiting_job_is_cancelled_at_once(client: Client, queue: str) -> None:
     job_id = (await client.enqueue("greet", queue=queue, delay=3600)).id
 

@@ -188,21 +188,38 @@ async def the_latest_progress_is_sent_about_once_a_second(server: FakeServer, wo
     done = asyncio.Event()
 
     async def greet(payload: Any, context: Context) -> None:
+        if context.id == 1:
+            context.progress(0.1, "begun")
+            await asyncio.to_thread(context.progress, 7, "half \0way")
+            await done.wait()
+
+    await work(greet)
+    stream = await server.stream()
+    stream.assign(assignment(1))
+
+    progress = (await server.result(1, "progress")).progress
+    assert (progress.fraction, progress.note) == (1.0, "half way")
+    # The reporter sends one request at a time: this result is sent after the answer to the progress was read.
+    stream.assign(assignment(2))
+    await server.result(2)
+    done.set()
+    assert not (await server.result(1, "complete")).HasField("last_progress"), "it is written already"
+    assert [result.WhichOneof("outcome") for result in server.results] == ["progress", "complete", "complete"]
+
+
+async def the_last_progress_is_sent_with_the_result(server: FakeServer, work: RunWorker) -> None:
+    async def greet(payload: Any, context: Context) -> None:
         context.progress(0.1, "begun")
-        await asyncio.to_thread(context.progress, 7, "half \0way")
-        await done.wait()
+        context.progress(0.9, "almost")
 
     await work(greet)
     (await server.stream()).assign(assignment(1))
 
-    progress = (await server.result(1, "progress")).progress
-    assert (progress.fraction, progress.note) == (1.0, "half way")
-    done.set()
-    await server.result(1, "complete")
-    assert [result.WhichOneof("outcome") for result in server.results] == ["progress", "complete"]
+    progress = (await server.result(1, "complete")).last_progress
+    assert (round(progress.fraction, 3), progress.note) == (0.9, "almost")
 
 
-async def progress_of_a_job_that_has_ended_is_not_sent(
+async def progress_of_a_job_that_has_ended_is_sent_with_its_result(
     server: FakeServer, work: RunWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pitwheel.reporter.PROGRESS_INTERVAL_SECONDS", 0.01)
@@ -225,7 +242,7 @@ async def progress_of_a_job_that_has_ended_is_not_sent(
     done.set()
     server.answers.set()
 
-    await server.result(2)
+    assert (await server.result(2)).last_progress.fraction == 0.5
     assert [result.WhichOneof("outcome") for result in server.results] == ["complete", "complete"]
 
 

@@ -92,7 +92,7 @@ async fn run(job: v1::Assignment, nodes: [Client; 2], elsewhere: Arc<AtomicBool>
     let results = vec![v1::Result {
         claim,
         outcome: Some(Outcome::Complete(v1::Complete::default())),
-        completed_by_handler: false,
+        ..v1::Result::default()
     }];
     let request = v1::ReportResultRequest { results };
     loop {

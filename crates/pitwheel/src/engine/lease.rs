@@ -11,8 +11,11 @@ use crate::engine::enqueue::{millis, unsigned};
 use crate::engine::recurring::recurrences;
 use crate::error::Error;
 use crate::job::claim::Claim;
+use crate::job::ending::Settlement;
 use crate::job::recurrence::Recurrence;
 use crate::postgres::{Ctid, Params, Sql, query};
+
+pub(crate) const PROGRESS: &str = include_str!("../../sql/engine/progress.sql");
 
 /// A worker's description of itself.
 #[derive(Debug, Clone)]
@@ -96,8 +99,22 @@ pub async fn progress(client: &impl Sql, reports: &[(Claim, f32, String)]) -> Re
         (&fractions, Type::FLOAT4_ARRAY),
         (&notes, Type::TEXT_ARRAY),
     ];
-    let rows = query(client, include_str!("../../sql/engine/progress.sql"), params).await?;
+    let rows = query(client, PROGRESS, params).await?;
     Ok(rows.iter().map(claim_of_row).collect())
+}
+
+/// Writes the last progress of attempts that end.
+pub(crate) async fn write_last_progress(client: &impl Sql, batch: &[Settlement]) -> Result<(), Error> {
+    let last = batch.iter().filter_map(|settlement| {
+        let (fraction, note) = settlement.kept_progress()?;
+        Some((settlement.claim, *fraction, note.clone()))
+    });
+    let mut last: Vec<(Claim, f32, String)> = last.collect();
+    if !last.is_empty() {
+        last.sort_unstable_by_key(|(claim, ..)| claim.id);
+        progress(client, &last).await?;
+    }
+    Ok(())
 }
 
 /// The result of a heartbeat of many workers.

@@ -7,6 +7,7 @@ use tokio_postgres::types::Type;
 use crate::engine::batcher::Weight;
 use crate::engine::claim_columns::{ClaimColumns, claim_of_row};
 use crate::engine::lanes::promote_lanes;
+use crate::engine::lease::write_last_progress;
 use crate::engine::settle_columns::{Finish, PutBack, SettleResult, mark, mark_written};
 use crate::engine::settle_runs::{complete_runs, finish_runs, put_back_runs};
 use crate::error::Error;
@@ -50,6 +51,7 @@ pub async fn settle_with_due(
     batch: &[Settlement],
     holds: &[i64],
 ) -> Result<(Vec<SettleResult>, BTreeSet<String>), Error> {
+    write_last_progress(client, batch).await?;
     let mut started = Started::default();
     let mut results = vec![SettleResult::Lost; batch.len()];
     let mut holds = holds;
@@ -196,11 +198,13 @@ fn unless_locked(executed: Result<(), Error>) -> Result<bool, Error> {
 fn by_statement(batch: &[Settlement], order: Vec<usize>) -> ByStatement {
     let mut sorted = ByStatement::default();
     for (n, &at) in order.iter().enumerate() {
-        let Settlement { claim, ending, plan, in_lane } = &batch[at];
+        let Settlement { claim, ending, plan, in_lane, .. } = &batch[at];
         // The fast statements compare the holder, so it must be known. They return ids, which do not tell several claims of one job
         // apart, so they get one of these at most.
         let is_last = order.get(n + 1).is_none_or(|&next| batch[next].claim.id != claim.id);
-        let is_fast = is_last && claim.holder != 0 && ending.then().is_empty();
+        // The row of one whose last progress was written has moved.
+        let has_moved = batch[at].kept_progress().is_some();
+        let is_fast = is_last && !has_moved && claim.holder != 0 && ending.then().is_empty();
         let which = match ending {
             Ending::Done { ctid: Some(_), result: None, .. } if is_fast && plan.is_some() => {
                 &mut sorted.done_runs

@@ -93,12 +93,9 @@ async fn settle_page(client: &impl Sql, above: i64) -> Result<Page, Error> {
     }
     let held = rows.iter().filter_map(|row| {
         let id: Option<i64> = row.get("id");
-        id.map(|id| Settlement {
-            plan: None,
-            in_lane: false,
-            claim: Claim { id, fence: row.get("fence"), holder: row.get("holder") },
-            ending: after_crash(row.get("crashes"), unsigned(row.get("attempt")), row.get("worker")),
-        })
+        let claim = Claim { id: id?, fence: row.get("fence"), holder: row.get("holder") };
+        let ending = after_crash(row.get("crashes"), unsigned(row.get("attempt")), row.get("worker"));
+        Some(Settlement::new(claim, ending))
     });
     let batch: Vec<Settlement> = held.collect();
     let settled = settle(client, &batch, &[]).await?;

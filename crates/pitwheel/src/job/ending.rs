@@ -170,12 +170,21 @@ pub struct Settlement {
     pub plan: Option<Box<Plan>>,
     /// The job is known to be in a lane, so that the next one of many lanes is promoted at once.
     pub in_lane: bool,
+    /// The last progress, from 0 to 1 with a note, if it is not written yet.
+    pub last_progress: Option<(f32, String)>,
 }
 
 impl Settlement {
     /// The ending of a job that is no run of a recurring job.
     pub fn new(claim: Claim, ending: Ending) -> Settlement {
-        Settlement { claim, ending, plan: None, in_lane: false }
+        Settlement { claim, ending, plan: None, in_lane: false, last_progress: None }
+    }
+
+    /// The last progress, if it is to be written: the note can be read afterwards.
+    pub(crate) fn kept_progress(&self) -> Option<&(f32, String)> {
+        let forgets =
+            matches!(self.ending, Ending::Done { history: History::FailuresOnly, result: None, .. });
+        self.last_progress.as_ref().filter(|_| !forgets)
     }
 
     /// The claim is given back as if it had never been made.
@@ -239,10 +248,7 @@ impl Ending {
     /// The bytes that are written with it: its result, and the payloads, metadata and keys of its followers.
     pub fn bytes(&self) -> usize {
         let followers = self.then().iter().map(NewJob::bytes);
-        let result = match self {
-            Ending::Done { result: Some(result), .. } => result.len(),
-            _ => 0,
-        };
+        let result = if let Ending::Done { result: Some(result), .. } = self { result.len() } else { 0 };
         result + followers.sum::<usize>()
     }
 
@@ -263,10 +269,7 @@ impl Ending {
 
     /// Where the row was when it was claimed, if that is known and of use.
     pub(crate) fn ctid(&self) -> Option<Ctid> {
-        match self {
-            Ending::Done { ctid, .. } => *ctid,
-            _ => None,
-        }
+        if let Ending::Done { ctid, .. } = self { *ctid } else { None }
     }
 
     /// Whether the job is done and moves to the history.

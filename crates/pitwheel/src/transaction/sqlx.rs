@@ -4,6 +4,7 @@ use ::sqlx::postgres::{PgArguments, PgRow};
 use ::sqlx::{PgConnection, Postgres, Row};
 
 use crate::engine::enqueue::{Columns, ENQUEUE, ENQUEUE_KEYED, Enqueued, Enqueuing, Inserted};
+use crate::engine::lease::PROGRESS;
 use crate::engine::outbox::add::{self, ADD_EVENTS, LOCK_ENTITIES};
 use crate::engine::recurring::time;
 use crate::engine::settle::{FINISH, LOCK_CLAIM};
@@ -11,7 +12,7 @@ use crate::engine::settle_columns::{Finish, Plans};
 use crate::engine::settle_runs::FINISH_RUNS;
 use crate::error::Error;
 use crate::job::claim::Settled;
-use crate::job::ending::{Completion, Settlement, Verdict};
+use crate::job::ending::{Completion, Verdict};
 use crate::job::new_event::NewEvent;
 use crate::job::new_job::NewJob;
 use crate::job::new_pipeline::NewPipeline;
@@ -84,14 +85,19 @@ pub async fn complete_with(
     context: &Context,
     completion: Completion,
 ) -> Result<Completed, Error> {
-    let Settlement { claim, ending, plan, .. } = context.complete_in_transaction(completion)?;
-    let (mut columns, mut plans) = (Finish::default(), Plans::default());
-    columns.push(claim, &ending);
-    plans.push(plan.as_deref());
+    let completed = context.complete_in_transaction(completion)?;
+    let (claim, mut columns, mut plans) = (completed.claim, Finish::default(), Plans::default());
+    columns.push(claim, &completed.ending);
+    plans.push(completed.plan.as_deref());
     let lock =
         ::sqlx::query(LOCK_CLAIM).bind(claim.id).bind(claim.fence).bind(claim.holder).persistent(false);
     let locked = lock.fetch_optional(&mut *transaction).await?;
     let run: Option<i64> = locked.map(|row| row.try_get(0)).transpose()?.flatten();
+    if let Some((fraction, note)) = completed.kept_progress() {
+        let progress = ::sqlx::query(PROGRESS).bind(vec![claim.id]).bind(vec![claim.fence]);
+        let progress = progress.bind(vec![claim.holder]).bind(vec![fraction]).bind(vec![note]);
+        progress.persistent(false).execute(&mut *transaction).await?;
+    }
     let steps = std::mem::take(&mut columns.followers.steps);
     let query = ::sqlx::query(if run.is_some() { FINISH_RUNS } else { FINISH })
         .bind(columns.claims.ids)

@@ -6,6 +6,7 @@ use ::tokio_postgres::Transaction;
 use ::tokio_postgres::types::{ToSql, Type};
 
 use crate::engine::enqueue::{self, Enqueued, Enqueuing};
+use crate::engine::lease::write_last_progress;
 use crate::engine::outbox::add::{self, LOCK_ENTITIES};
 use crate::engine::settle::{FINISH, LOCK_CLAIM};
 use crate::engine::settle_columns::{Finish, Plans};
@@ -73,13 +74,14 @@ pub async fn complete_with(
     context: &Context,
     completion: Completion,
 ) -> Result<Completed, Error> {
-    let Settlement { claim, ending, plan, .. } = context.complete_in_transaction(completion)?;
-    let (mut columns, mut plans) = (Finish::default(), Plans::default());
-    columns.push(claim, &ending);
-    plans.push(plan.as_deref());
+    let completed = context.complete_in_transaction(completion)?;
+    let (claim, mut columns, mut plans) = (completed.claim, Finish::default(), Plans::default());
+    columns.push(claim, &completed.ending);
+    plans.push(completed.plan.as_deref());
     let locked =
         [(&claim.id as _, Type::INT8), (&claim.fence as _, Type::INT8), (&claim.holder as _, Type::INT8)];
     let locked = transaction.query_typed(LOCK_CLAIM, &locked).await?;
+    write_last_progress(transaction.client(), std::slice::from_ref(&completed)).await?;
     let is_run = locked.first().is_some_and(|row| row.get::<_, Option<i64>>(0).is_some());
     let rows = if is_run {
         let params: Vec<_> = columns.params().into_iter().chain(plans.params()).collect();
@@ -111,6 +113,7 @@ pub async fn complete_many(
         (column(|one| one.claim.id), column(|one| one.claim.fence), column(|one| one.claim.holder));
     let claims = [&ids, &fences, &holders].map(|column| (column as &(dyn ToSql + Sync), Type::INT8_ARRAY));
     let locked = transaction.query_typed(LOCK_CLAIMS, &claims).await?;
+    write_last_progress(transaction.client(), &completed).await?;
     let is_run: HashMap<i64, bool> =
         locked.iter().map(|row| (row.get(0), row.get::<_, Option<i64>>(1).is_some())).collect();
     let mut results = vec![Completed::LOST; count];

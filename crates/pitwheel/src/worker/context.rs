@@ -21,6 +21,7 @@ use crate::job::recurrence::RunEnd;
 use crate::job::step::{CurrentStep, ParentStep};
 use crate::job::trace::TraceContext;
 use crate::worker::backend::Backend;
+use crate::worker::progress::LastProgress;
 
 /// What a handler can learn and say about the job it runs. Cheap to clone.
 #[derive(Clone)]
@@ -37,7 +38,7 @@ struct Inner {
     cancel: Notify,
     cancel_requested: AtomicBool,
     settled_by_handler: AtomicBool,
-    progress: Mutex<Option<(f32, String)>>,
+    progress: Mutex<LastProgress>,
     then: Mutex<Vec<NewJob>>,
 }
 
@@ -52,7 +53,7 @@ impl Context {
                 cancel: Notify::new(),
                 cancel_requested: AtomicBool::new(false),
                 settled_by_handler: AtomicBool::new(false),
-                progress: Mutex::new(None),
+                progress: Mutex::default(),
                 then: Mutex::default(),
             }),
         }
@@ -188,15 +189,16 @@ impl Context {
         self.inner.cancelled.load(Ordering::Acquire)
     }
 
-    /// Reports progress: a fraction between 0 and 1 and a short text. Written about once a second; the last report wins.
+    /// Reports progress: a fraction between 0 and 1 and a short text. Written about once a second; the last report wins, and is
+    /// also written when the attempt ends sooner. The history keeps its text.
     pub fn progress(&self, fraction: f32, note: impl Into<String>) {
         let fraction = if fraction.is_finite() { fraction.clamp(0.0, 1.0) } else { 0.0 };
         let note: String = note.into().chars().filter(|c| *c != '\0').take(NOTE_CHARS_MAX).collect();
-        *self.inner.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some((fraction, note));
+        self.last_progress().report(fraction, note);
     }
 
-    pub(crate) fn take_progress(&self) -> Option<(f32, String)> {
-        self.inner.progress.lock().unwrap_or_else(PoisonError::into_inner).take()
+    pub(super) fn last_progress(&self) -> MutexGuard<'_, LastProgress> {
+        self.inner.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks the handler to stop. `requested`: because of a cancel, not because the claim was lost.
@@ -221,7 +223,8 @@ impl Context {
             recurrence.after_run(RunEnd::Done(next), recurrence.clock.now(), fastrand::f64())
         });
         let ending = Ending::Done { history: self.inner.history, ctid: None, result, then };
-        Ok(Settlement { claim: self.claim(), ending, plan: plan.map(Box::new), in_lane: false })
+        let (plan, last_progress) = (plan.map(Box::new), self.last_progress().unwritten());
+        Ok(Settlement { claim: self.claim(), ending, plan, in_lane: false, last_progress })
     }
 
     pub(crate) fn was_settled_by_handler(&self) -> bool {

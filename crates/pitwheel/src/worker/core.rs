@@ -112,7 +112,7 @@ impl Core {
         HintListener { due: Box::new(wake), cancel: self.cancel.clone(), command, reported, settled }
     }
 
-    fn slots(&self) -> MutexGuard<'_, Slots> {
+    pub(super) fn slots(&self) -> MutexGuard<'_, Slots> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -161,19 +161,6 @@ impl Core {
 
     pub(super) fn take_emptied(&self) -> Vec<i64> {
         self.slots().take_emptied()
-    }
-
-    /// The progress that handlers reported since the last call.
-    pub(super) fn take_progress(&self) -> Vec<(Claim, f32, String)> {
-        let slots = self.slots();
-        let reports = slots.running.iter().filter(|(_, running)| !running.context.was_settled_by_handler());
-        let mut reports: Vec<_> = reports
-            .filter_map(|(claim, running)| {
-                running.context.take_progress().map(|(fraction, note)| (*claim, fraction, note))
-            })
-            .collect();
-        reports.sort_unstable_by_key(|(claim, ..)| claim.id);
-        reports
     }
 
     /// Asks the handlers of these claims to stop. Those that have not started are released, which cancels them.
@@ -379,7 +366,7 @@ async fn run_one(core: Arc<Core>, handler: Option<Arc<Handler>>, context: Contex
     let random = fastrand::f64();
     let recurrence = context.recurring();
     if let Some((ending, plan)) = recurrence.and_then(|run| skip_late(run, context.attempt(), random)) {
-        return core.end(Settlement { claim, ending, plan, in_lane: false });
+        return core.end(Settlement { plan, ..Settlement::new(claim, ending) });
     }
     let outcome = handler.run(&context).await;
     let attempt = Attempt {
@@ -395,5 +382,6 @@ async fn run_one(core: Arc<Core>, handler: Option<Arc<Handler>>, context: Contex
         Some(recurrence) => decide_run(outcome, &attempt, recurrence, random),
         None => (decide(outcome, &attempt, random), None),
     };
-    core.end(Settlement { claim, ending, plan, in_lane: context.lane().is_some() });
+    let (in_lane, last_progress) = (context.lane().is_some(), context.last_progress().unwritten());
+    core.end(Settlement { claim, ending, plan, in_lane, last_progress });
 }

@@ -52,11 +52,29 @@ pub(super) async fn report_progress(core: &Core, ended: &CancellationToken) {
 }
 
 async fn write_progress(core: &Core) -> Result<(), Error> {
-    let reports = core.take_progress();
+    let reports = take_progress(core);
     if !reports.is_empty() {
         core.pool.run(async |client| progress(&client, &reports).await).await?;
+        let slots = core.slots();
+        for (claim, fraction, note) in &reports {
+            if let Some(running) = slots.running.get(claim) {
+                running.context.last_progress().written(*fraction, note);
+            }
+        }
     }
     delete_emptied(core).await
+}
+
+/// What handlers have reported since the last call, in the order of ids. A handler that settles its job itself writes that, too.
+fn take_progress(core: &Core) -> Vec<(Claim, f32, String)> {
+    let slots = core.slots();
+    let running = slots.running.iter().filter(|(_, running)| !running.context.was_settled_by_handler());
+    let reports = running.filter_map(|(claim, running)| {
+        running.context.last_progress().take().map(|(fraction, note)| (*claim, fraction, note))
+    });
+    let mut reports: Vec<(Claim, f32, String)> = reports.collect();
+    reports.sort_unstable_by_key(|(claim, ..)| claim.id);
+    reports
 }
 
 async fn heartbeat(core: &Core) -> Result<(), Error> {

@@ -115,7 +115,7 @@ fn settles_with(fast: bool) -> Session {
                 cancelled: false,
             };
             let (ending, plan) = decide_run(Outcome::Verdict(().into()), &attempt, &recurrence, 0.5);
-            connection.write(Settlement { claim: FIRST, ending, plan, in_lane: false }).await
+            connection.write(Settlement { plan, ..Settlement::new(FIRST, ending) }).await
         })
         .sql("commit")
 }

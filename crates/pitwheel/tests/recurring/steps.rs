@@ -37,7 +37,7 @@ pub(crate) async fn end(db: &TestDb, job: &Claimed, outcome: Outcome) -> Result<
         cancelled: false,
     };
     let (ending, plan) = decide_run(outcome, &attempt, recurrence, 0.5);
-    let settlement = Settlement { claim: job.claim, ending, plan, in_lane: false };
+    let settlement = Settlement { plan, ..Settlement::new(job.claim, ending) };
     match settle(&db.client().await?, &[settlement], &[]).await?.first() {
         Some(SettleResult::Written) => Ok(Settled::Written),
         Some(SettleResult::Already | SettleResult::Lost) => Ok(Settled::Lost),

@@ -128,7 +128,7 @@ fn split_late(jobs: Vec<Claimed>) -> (Vec<Settlement>, Vec<Claimed>) {
     for job in jobs {
         let run = job.recurrence.as_deref();
         match run.and_then(|run| skip_late(run, job.attempt, fastrand::f64())) {
-            Some((ending, plan)) => late.push(Settlement { claim: job.claim, ending, plan, in_lane: false }),
+            Some((ending, plan)) => late.push(Settlement { plan, ..Settlement::new(job.claim, ending) }),
             None => on_time.push(job),
         }
     }

@@ -16,8 +16,8 @@ use crate::limits;
 
 /// A result as its worker reported it.
 pub(crate) enum Reported {
-    /// The attempt ended. `history` is whether a completed job is kept.
-    Ended { outcome: Outcome, history: History },
+    /// The attempt ended. `history` is whether a completed job is kept; the last progress is not written yet.
+    Ended { outcome: Outcome, history: History, last_progress: Option<(f32, String)> },
     /// The worker gives the job back unfinished.
     Released,
     /// The job still runs: how far it is, from 0 to 1, and a note.
@@ -26,8 +26,8 @@ pub(crate) enum Reported {
 
 /// What is to be written for a result.
 pub(crate) enum Write {
-    /// How the attempt ends, and for a run when its recurring job runs next.
-    Ending(Ending, Option<Box<Plan>>),
+    /// How the attempt ends, for a run when its recurring job runs next, and the last progress.
+    Ending(Ending, Option<Box<Plan>>, Option<(f32, String)>),
     /// From 0 to 1, and a note.
     Progress(f32, String),
 }
@@ -39,7 +39,9 @@ pub(crate) fn reported(result: v1::Result) -> Result<(Claim, Source, Reported), 
     let source = if result.completed_by_handler { Source::Handler } else { Source::Worker };
     let message =
         result.outcome.ok_or_else(|| missing(&format!("the result of job {} has no outcome", claim.id)))?;
-    let ended = |outcome| Reported::Ended { outcome, history: History::All };
+    let last_progress = result.last_progress.map(progress);
+    let ended =
+        |outcome| Reported::Ended { outcome, history: History::All, last_progress: last_progress.clone() };
     let verdict = |verdict| ended(Outcome::Verdict(verdict));
     let reported = match message {
         Message::Complete(v1::Complete { result, forget, then, found, next_at }) => {
@@ -55,7 +57,7 @@ pub(crate) fn reported(result: v1::Result) -> Result<(Claim, Source, Reported), 
             if let Some(at) = next_at {
                 completion = completion.next_at(limits::time("next_at", SystemTime::try_from(at).ok())?);
             }
-            Reported::Ended { outcome: Outcome::Verdict(completion.into()), history }
+            Reported::Ended { outcome: Outcome::Verdict(completion.into()), history, last_progress }
         }
         Message::Fail(fail) => match fail.retry_after {
             // Only a handler chooses its own delay, so the cause is an error of the handler.
@@ -68,14 +70,18 @@ pub(crate) fn reported(result: v1::Result) -> Result<(Claim, Source, Reported), 
             verdict(Verdict::Snooze(span("delay", delay)?))
         }
         Message::Release(v1::Release {}) => Reported::Released,
-        Message::Progress(progress) => {
-            let fraction =
-                if progress.fraction.is_finite() { progress.fraction.clamp(0.0, 1.0) } else { 0.0 };
-            let note = progress.note.chars().filter(|c| *c != '\0').take(NOTE_CHARS_MAX).collect();
+        Message::Progress(message) => {
+            let (fraction, note) = progress(message);
             Reported::Progress(fraction, note)
         }
     };
     Ok((claim, source, reported))
+}
+
+/// Progress as it can be stored.
+fn progress(message: v1::Progress) -> (f32, String) {
+    let fraction = if message.fraction.is_finite() { message.fraction.clamp(0.0, 1.0) } else { 0.0 };
+    (fraction, message.note.chars().filter(|c| *c != '\0').take(NOTE_CHARS_MAX).collect())
 }
 
 /// The jobs that follow a completion, refused before anything is written.
@@ -127,9 +133,9 @@ impl Reported {
         ctid: Option<Ctid>,
         recurrence: Option<&Recurrence>,
     ) -> Write {
-        let (outcome, history) = match self {
-            Reported::Ended { outcome, history } => (outcome, history),
-            Reported::Released => return Write::Ending(Ending::Release, None),
+        let (outcome, history, last_progress) = match self {
+            Reported::Ended { outcome, history, last_progress } => (outcome, history, last_progress),
+            Reported::Released => return Write::Ending(Ending::Release, None, None),
             Reported::Progress(fraction, note) => return Write::Progress(fraction, note),
         };
         let attempt = Attempt {
@@ -145,6 +151,6 @@ impl Reported {
             Some(recurrence) => decide_run(outcome, &attempt, recurrence, random),
             None => (decide(outcome, &attempt, random), None),
         };
-        Write::Ending(ending, plan)
+        Write::Ending(ending, plan, last_progress)
     }
 }

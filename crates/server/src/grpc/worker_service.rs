@@ -288,8 +288,8 @@ impl WorkerService for Workers {
             let ctid = ctid.or_else(|| attempt.map(|attempt| attempt.ctid));
             let run = run.or_else(|| attempt.and_then(|attempt| attempt.recurrence.clone()));
             match result.write(attempt, ctid, run.as_deref()) {
-                Write::Ending(ending, plan) => {
-                    endings.push(Settlement { claim, ending, plan, in_lane });
+                Write::Ending(ending, plan, last_progress) => {
+                    endings.push(Settlement { claim, ending, plan, in_lane, last_progress });
                     sources.push(source);
                     ending_at.push(at);
                 }

@@ -111,7 +111,7 @@ pub(crate) fn claim_of(job: &v1::Assignment) -> v1::Claim {
 
 /// A job's outcome, to be reported.
 pub(crate) fn result(job: &v1::Assignment, outcome: v1::result::Outcome) -> v1::Result {
-    v1::Result { claim: Some(claim_of(job)), outcome: Some(outcome), completed_by_handler: false }
+    v1::Result { claim: Some(claim_of(job)), outcome: Some(outcome), ..v1::Result::default() }
 }
 
 /// Sends heartbeats in the background until the handle is dropped.

@@ -26,7 +26,9 @@ class Context:
         "_keeps_history",
         "_metadata",
         "_progress",
+        "_sent_progress",
         "_worker_id",
+        "_written_progress",
         "attempt",
         "cancelled",
         "fence",
@@ -71,6 +73,8 @@ class Context:
         self.cancelled = asyncio.Event()
         self._metadata: str | None = assignment.metadata if assignment.HasField("metadata") else None
         self._progress: pb.Progress | None = None
+        self._sent_progress: pb.Progress | None = None
+        self._written_progress: pb.Progress | None = None
         self._followers: list[pb.NewJob] = []
         self._has_ended = False
         self._is_completed_by_handler = False
@@ -86,7 +90,8 @@ class Context:
     def progress(self, fraction: float, note: str = "") -> None:
         """Reports how far the attempt is, from 0 to 1, with a note of one line.
 
-        The latest value is sent about once a second, until `pitwheel.complete`. May be called from any thread.
+        The latest value is sent about once a second, and with the result if the attempt ends sooner; not after
+        `pitwheel.complete`. The history keeps the note. May be called from any thread.
         """
         fraction = min(max(fraction, 0.0), 1.0) if math.isfinite(fraction) else 0.0
         self._progress = pb.Progress(fraction=fraction, note=plain_text(note, NOTE_CHARS_MAX))
@@ -138,9 +143,15 @@ class Context:
                 f"the attempt of job `{self.id}` has ended: call `{function}` before the handler returns"
             )
 
-    def _take_progress(self) -> pb.Progress | None:
-        # Checked first: an unconditional swap could drop a value that another thread sets between read and write.
-        if self._progress is None:
+    def _progress_to_send(self) -> pb.Progress | None:
+        """Returns the latest progress, if it was not returned before."""
+        # Never cleared: that could drop a value that another thread sets between read and write.
+        progress = self._progress
+        if progress is self._sent_progress:
             return None
-        progress, self._progress = self._progress, None
+        self._sent_progress = progress
         return progress
+
+    def _last_progress(self) -> pb.Progress | None:
+        """Returns the latest progress, if the server has not answered it."""
+        return None if self._progress == self._written_progress else self._progress

@@ -100,7 +100,7 @@ class Reporter:
         while True:
             await asyncio.sleep(PROGRESS_INTERVAL_SECONDS)
             for held in list(self._running):
-                if (progress := held.attempt.context._take_progress()) is not None:
+                if (progress := held.attempt.context._progress_to_send()) is not None:
                     self.put(held, pb.Result(progress=progress))
 
     def _take(self) -> list[Report]:
@@ -108,8 +108,8 @@ class Reporter:
         size = 0
         while self._queue and len(batch) < RESULTS_MAX:
             report = self._queue[0]
-            # The job has a final result by now, or the handler's transaction settles it. Until that is written, this
-            # progress could have to wait for it; afterwards it would be answered as lost.
+            # The job has a final result by now, which carries the progress, or the handler's transaction settles it; after
+            # that this would be answered as lost.
             if report.is_progress and (report.held.is_finished or report.is_completed_by_handler):
                 self._queue.popleft()
                 continue
@@ -145,7 +145,9 @@ class Reporter:
                 continue
             if written == pb.WRITTEN_LOST:
                 self._lost(report, tries)
-            if not report.is_progress:
+            if report.is_progress:
+                report.held.attempt.context._written_progress = report.result.progress
+            else:
                 self._settled(report.held)
 
     def _put_again(self, report: Report) -> None:

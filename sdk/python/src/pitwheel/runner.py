@@ -73,6 +73,8 @@ class Runner:
         if held.is_finished:
             return
         held.is_finished = True
+        if (progress := held.attempt.context._last_progress()) is not None:
+            result.last_progress.CopyFrom(progress)
         self.reporter.put(held, result)
 
     def settled(self, held: HeldJob) -> None:

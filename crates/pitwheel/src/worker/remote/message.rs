@@ -32,7 +32,7 @@ pub(super) fn new_job(job: &NewJob) -> v1::NewJob {
 }
 
 pub(super) fn result(claim: Claim, outcome: Message) -> v1::Result {
-    v1::Result { claim: Some(claim_message(claim)), outcome: Some(outcome), completed_by_handler: false }
+    v1::Result { claim: Some(claim_message(claim)), outcome: Some(outcome), ..v1::Result::default() }
 }
 
 /// About how many bytes a result takes up in a message. Only values of any length are counted.
@@ -112,11 +112,7 @@ pub(super) fn release(claim: Claim) -> v1::Result {
 pub(super) fn refused(refused: &v1::Result, problem: &str) -> v1::Result {
     let error = cut(&format!("its result was refused: {problem}"));
     let fail = v1::Fail { error, retry_after: None, cause: v1::FailureCause::Error.into() };
-    v1::Result {
-        claim: refused.claim,
-        outcome: Some(Message::Fail(fail)),
-        completed_by_handler: refused.completed_by_handler,
-    }
+    v1::Result { outcome: Some(Message::Fail(fail)), ..refused.clone() }
 }
 
 /// The server cuts errors too; this keeps the message small enough to be accepted.

@@ -35,7 +35,7 @@ pub(super) async fn report_progress(remote: &Remote) {
             .iter()
             .filter(|(_, held)| !held.ended && !held.context.was_settled_by_handler())
             .filter_map(|(claim, held)| {
-                let (fraction, note) = held.context.take_progress()?;
+                let (fraction, note) = held.context.last_progress().take()?;
                 Some(result(*claim, v1::result::Outcome::Progress(v1::Progress { fraction, note })))
             })
             .collect();
@@ -111,7 +111,10 @@ impl Remote {
         let mut failed = Vec::new();
         for (at, (result, written)) in batch.iter().zip(&response.written).enumerate() {
             let Some(claim) = result.claim.as_ref().map(claim_of) else { continue };
-            if matches!(result.outcome, Some(v1::result::Outcome::Progress(_))) {
+            if let Some(v1::result::Outcome::Progress(v1::Progress { fraction, note })) = &result.outcome {
+                if let Some(held) = state.held.get(&claim) {
+                    held.context.last_progress().written(*fraction, note);
+                }
                 continue;
             }
             let can_fail = !matches!(result.outcome, Some(v1::result::Outcome::Fail(_)));

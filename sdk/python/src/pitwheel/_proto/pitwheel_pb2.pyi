@@ -254,7 +254,7 @@ class ReportResultRequest(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[Result, _Mapping]]] = ...) -> None: ...
 
 class Result(_message.Message):
-    __slots__ = ("claim", "complete", "fail", "bury", "snooze", "release", "progress", "completed_by_handler")
+    __slots__ = ("claim", "complete", "fail", "bury", "snooze", "release", "progress", "completed_by_handler", "last_progress")
     CLAIM_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_FIELD_NUMBER: _ClassVar[int]
     FAIL_FIELD_NUMBER: _ClassVar[int]
@@ -263,6 +263,7 @@ class Result(_message.Message):
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     COMPLETED_BY_HANDLER_FIELD_NUMBER: _ClassVar[int]
+    LAST_PROGRESS_FIELD_NUMBER: _ClassVar[int]
     claim: Claim
     complete: Complete
     fail: Fail
@@ -271,7 +272,8 @@ class Result(_message.Message):
     release: Release
     progress: Progress
     completed_by_handler: bool
-    def __init__(self, claim: _Optional[_Union[Claim, _Mapping]] = ..., complete: _Optional[_Union[Complete, _Mapping]] = ..., fail: _Optional[_Union[Fail, _Mapping]] = ..., bury: _Optional[_Union[Bury, _Mapping]] = ..., snooze: _Optional[_Union[Snooze, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., completed_by_handler: bool = ...) -> None: ...
+    last_progress: Progress
+    def __init__(self, claim: _Optional[_Union[Claim, _Mapping]] = ..., complete: _Optional[_Union[Complete, _Mapping]] = ..., fail: _Optional[_Union[Fail, _Mapping]] = ..., bury: _Optional[_Union[Bury, _Mapping]] = ..., snooze: _Optional[_Union[Snooze, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., completed_by_handler: bool = ..., last_progress: _Optional[_Union[Progress, _Mapping]] = ...) -> None: ...
 
 class Complete(_message.Message):
     __slots__ = ("result", "forget", "then", "found", "next_at")
