@@ -98,6 +98,9 @@ async fn a_claim_that_a_failover_lost_ends_nothing_although_its_fence_was_given_
     let client = db.client().await?;
     for ending in endings(second.ctid) {
         assert_eq!(db.settle(&lost, ending.clone()).await?, Settled::Lost, "{ending:?}");
+        let last_progress = Some((0.5, "half".to_owned()));
+        let ended = Settlement { last_progress, ..Settlement::new(lost.claim, ending) };
+        assert_eq!(engine::settle(&client, &[ended], &[]).await?, [SettleResult::Lost]);
     }
     for sql in
         ["select pitwheel.complete($1, $2, holder => $3)", "select pitwheel.fail($1, $2, 'no', holder => $3)"]
