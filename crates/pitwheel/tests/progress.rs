@@ -9,7 +9,7 @@ use pitwheel::transaction;
 use pitwheel::{Context, Settled, State, Verdict};
 use pitwheel_testkit::{TestDb, Work, connect, start_worker, wait_until, work, worker};
 use sqlx::Connection;
-use tokio::sync::Notify;
+use tokio::sync::{Barrier, Notify, Semaphore};
 
 #[tokio::test]
 async fn progress_can_be_read_while_the_job_runs() -> Result<()> {
@@ -36,6 +36,47 @@ async fn progress_can_be_read_while_the_job_runs() -> Result<()> {
     assert_eq!(db.pitwheel().job(id).await?.summary.note.as_deref(), Some("half of it"));
     go_on.notify_one();
     running.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_note_that_met_a_locked_job_is_kept_when_the_attempt_ends() -> Result<()> {
+    let db = TestDb::new().await?;
+    let ids = [db.pitwheel().enqueue(work(0)).await?.id, db.pitwheel().enqueue(work(1)).await?.id];
+    let (steps, end) = ([2, 2].map(|both| Arc::new(Barrier::new(both))), Arc::new(Semaphore::new(0)));
+    let handler = {
+        let (steps, end) = (steps.clone(), end.clone());
+        move |work: Work, context: Context| {
+            let (step, end) = (steps[usize::from(work.n == 1)].clone(), end.clone());
+            async move {
+                step.wait().await;
+                context.progress(0.5, "half of it");
+                step.wait().await;
+                let _ = end.acquire().await?;
+                anyhow::Ok(())
+            }
+        }
+    };
+    let running = start_worker(worker(db.pitwheel()).handle(handler));
+    for id in ids {
+        wait_until("it runs", async || Ok(db.pitwheel().job(id).await?.summary.state == State::Running))
+            .await?;
+    }
+    let mut client = connect(db.url()).await?;
+    let lock = client.transaction().await?;
+    lock.execute("select from pitwheel.job where id = $1 for update", &[&ids[0]]).await?;
+    // The locked job reports first, so that its note was tried when that of the other one is written.
+    for step in &steps {
+        step.wait().await;
+        step.wait().await;
+    }
+    let noted = async |id| anyhow::Ok(db.pitwheel().job(id).await?.summary.note);
+    wait_until("the other note is written", async || Ok(noted(ids[1]).await?.is_some())).await?;
+    assert_eq!(noted(ids[0]).await?, None);
+    lock.rollback().await?;
+    end.add_permits(2);
+    running.stop().await?;
+    assert_eq!(noted(ids[0]).await?.as_deref(), Some("half of it"));
     Ok(())
 }
 

@@ -170,7 +170,7 @@ pub struct Settlement {
     pub plan: Option<Box<Plan>>,
     /// The job is known to be in a lane, so that the next one of many lanes is promoted at once.
     pub in_lane: bool,
-    /// The last progress, from 0 to 1 with a note, if it is not written yet.
+    /// The last progress, from 0 to 1 with a note. Reports of it during the run may not have been written.
     pub last_progress: Option<(f32, String)>,
 }
 

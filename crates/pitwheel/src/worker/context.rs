@@ -223,7 +223,7 @@ impl Context {
             recurrence.after_run(RunEnd::Done(next), recurrence.clock.now(), fastrand::f64())
         });
         let ending = Ending::Done { history: self.inner.history, ctid: None, result, then };
-        let (plan, last_progress) = (plan.map(Box::new), self.last_progress().unwritten());
+        let (plan, last_progress) = (plan.map(Box::new), self.last_progress().last());
         Ok(Settlement { claim: self.claim(), ending, plan, in_lane: false, last_progress })
     }
 

@@ -382,6 +382,6 @@ async fn run_one(core: Arc<Core>, handler: Option<Arc<Handler>>, context: Contex
         Some(recurrence) => decide_run(outcome, &attempt, recurrence, random),
         None => (decide(outcome, &attempt, random), None),
     };
-    let (in_lane, last_progress) = (context.lane().is_some(), context.last_progress().unwritten());
+    let (in_lane, last_progress) = (context.lane().is_some(), context.last_progress().last());
     core.end(Settlement { claim, ending, plan, in_lane, last_progress });
 }

@@ -55,12 +55,6 @@ async fn write_progress(core: &Core) -> Result<(), Error> {
     let reports = take_progress(core);
     if !reports.is_empty() {
         core.pool.run(async |client| progress(&client, &reports).await).await?;
-        let slots = core.slots();
-        for (claim, fraction, note) in &reports {
-            if let Some(running) = slots.running.get(claim) {
-                running.context.last_progress().written(*fraction, note);
-            }
-        }
     }
     delete_emptied(core).await
 }

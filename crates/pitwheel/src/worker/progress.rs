@@ -1,30 +1,26 @@
-//! The last progress that a handler has reported, until it is written.
+//! The last progress that a handler has reported.
 
 #[derive(Default)]
 pub(super) struct LastProgress {
     /// From 0 to 1, and a note.
-    unwritten: Option<(f32, String)>,
+    last: Option<(f32, String)>,
     is_taken: bool,
 }
 
 impl LastProgress {
     pub(super) fn report(&mut self, fraction: f32, note: String) {
-        *self = LastProgress { unwritten: Some((fraction, note)), is_taken: false };
+        *self = LastProgress { last: Some((fraction, note)), is_taken: false };
     }
 
-    /// What is to be written now, once for each report: if that takes long, the same must not be queued again and again.
+    /// What is to be written while the job runs, once for each report: if that takes long, the same must not be queued again and
+    /// again.
     pub(super) fn take(&mut self) -> Option<(f32, String)> {
-        if std::mem::replace(&mut self.is_taken, true) { None } else { self.unwritten() }
+        if std::mem::replace(&mut self.is_taken, true) { None } else { self.last() }
     }
 
-    /// What is to be written with the ending. What was taken may be under way, or lost.
-    pub(super) fn unwritten(&self) -> Option<(f32, String)> {
-        self.unwritten.clone()
-    }
-
-    /// This progress is written. If the handler has reported another one since, that is not.
-    pub(super) fn written(&mut self, fraction: f32, note: &str) {
-        self.unwritten.take_if(|last| last.0 == fraction && last.1 == note);
+    /// What is to be written with the ending. It may not be written yet: a row that is locked is skipped, and a call may fail.
+    pub(super) fn last(&self) -> Option<(f32, String)> {
+        self.last.clone()
     }
 }
 
@@ -33,18 +29,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_taken_once_and_kept_until_it_is_written() {
+    fn each_report_is_taken_once_and_the_last_one_stays() {
         let (half, most) = ((0.5, "half".to_owned()), (0.9, "most".to_owned()));
         let mut progress = LastProgress::default();
-        assert_eq!((progress.take(), progress.unwritten()), (None, None));
+        assert_eq!((progress.take(), progress.last()), (None, None));
         progress.report(half.0, half.1.clone());
         assert_eq!((progress.take(), progress.take()), (Some(half.clone()), None));
-        assert_eq!(progress.unwritten(), Some(half.clone()));
-
+        assert_eq!(progress.last(), Some(half));
         progress.report(most.0, most.1.clone());
-        progress.written(half.0, &half.1);
-        assert_eq!((progress.take(), progress.unwritten()), (Some(most.clone()), Some(most.clone())));
-        progress.written(most.0, &most.1);
-        assert_eq!((progress.take(), progress.unwritten()), (None, None));
+        assert_eq!(
+            (progress.take(), progress.take(), progress.last()),
+            (Some(most.clone()), None, Some(most))
+        );
     }
 }

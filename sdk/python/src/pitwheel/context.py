@@ -28,7 +28,6 @@ class Context:
         "_progress",
         "_sent_progress",
         "_worker_id",
-        "_written_progress",
         "attempt",
         "cancelled",
         "fence",
@@ -74,7 +73,6 @@ class Context:
         self._metadata: str | None = assignment.metadata if assignment.HasField("metadata") else None
         self._progress: pb.Progress | None = None
         self._sent_progress: pb.Progress | None = None
-        self._written_progress: pb.Progress | None = None
         self._followers: list[pb.NewJob] = []
         self._has_ended = False
         self._is_completed_by_handler = False
@@ -151,7 +149,3 @@ class Context:
             return None
         self._sent_progress = progress
         return progress
-
-    def _last_progress(self) -> pb.Progress | None:
-        """Returns the latest progress, if the server has not answered it."""
-        return None if self._progress == self._written_progress else self._progress

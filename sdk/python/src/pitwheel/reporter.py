@@ -145,9 +145,7 @@ class Reporter:
                 continue
             if written == pb.WRITTEN_LOST:
                 self._lost(report, tries)
-            if report.is_progress:
-                report.held.attempt.context._written_progress = report.result.progress
-            else:
+            if not report.is_progress:
                 self._settled(report.held)
 
     def _put_again(self, report: Report) -> None:

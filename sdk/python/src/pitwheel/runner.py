@@ -73,7 +73,7 @@ class Runner:
         if held.is_finished:
             return
         held.is_finished = True
-        if (progress := held.attempt.context._last_progress()) is not None:
+        if (progress := held.attempt.context._progress) is not None:
             result.last_progress.CopyFrom(progress)
         self.reporter.put(held, result)
 

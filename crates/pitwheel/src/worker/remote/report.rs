@@ -111,10 +111,7 @@ impl Remote {
         let mut failed = Vec::new();
         for (at, (result, written)) in batch.iter().zip(&response.written).enumerate() {
             let Some(claim) = result.claim.as_ref().map(claim_of) else { continue };
-            if let Some(v1::result::Outcome::Progress(v1::Progress { fraction, note })) = &result.outcome {
-                if let Some(held) = state.held.get(&claim) {
-                    held.context.last_progress().written(*fraction, note);
-                }
+            if matches!(result.outcome, Some(v1::result::Outcome::Progress(_))) {
                 continue;
             }
             let can_fail = !matches!(result.outcome, Some(v1::result::Outcome::Fail(_)));

@@ -253,7 +253,7 @@ async fn run_one(
             let ended = handler.run(&context).await;
             let ended = unless_committed(context.was_settled_by_handler(), ended);
             let completed_by_handler = context.was_settled_by_handler();
-            let last_progress = context.last_progress().unwritten();
+            let last_progress = context.last_progress().last();
             let last_progress = last_progress.map(|(fraction, note)| v1::Progress { fraction, note });
             let ended = result(claim, outcome(ended, context.history()));
             v1::Result { completed_by_handler, last_progress, ..ended }
