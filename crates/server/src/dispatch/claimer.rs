@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use pitwheel::Error;
 use pitwheel::engine::{
-    Bounds, ClaimSink, Claimed, ClaimedJobs, Pool, Reserved, Settlement, claim_for_workers, release_unknown,
-    run_claimer, skip_late,
+    Bounds, ClaimSink, Claimed, ClaimedJobs, Pool, Reserved, Settlement, Sql, claim, claim_for_workers,
+    release_unknown, run_claimer, skip_late,
 };
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -64,10 +64,8 @@ impl ClaimSink for GroupSink {
     }
 
     async fn claim(&self, room: &Reserved, bounds: &Bounds) -> Result<ClaimedJobs, Error> {
-        let queues: Vec<String> = room.slots_by_queue.iter().map(|slots| slots.queue.clone()).collect();
-        let claimed = self.pool.run(async |client| {
-            claim_for_workers(&*client, &room.slots_by_worker, &queues, &self.group.kinds, bounds).await
-        });
+        let claimed =
+            self.pool.run(async |client| claim_room(&*client, room, &self.group.kinds, bounds).await);
         let ClaimedJobs { jobs, alive_slots } = claimed.await?;
         let (late, jobs) = split_late(jobs);
         let alive_slots = alive_slots - late.len();
@@ -120,6 +118,24 @@ impl ClaimSink for GroupSink {
     fn alone_wait(&self) -> Duration {
         Duration::ZERO
     }
+}
+
+/// Claims for the reserved room. If it is that of one worker for one queue, the shorter statement of [`claim`] claims the same jobs.
+async fn claim_room(
+    client: &impl Sql,
+    room: &Reserved,
+    kinds: &[String],
+    bounds: &Bounds,
+) -> Result<ClaimedJobs, Error> {
+    let Reserved { slots_by_queue, slots_by_worker, total } = room;
+    if let ([_], Some(worker)) = (&**slots_by_queue, slots_by_worker.first())
+        && slots_by_worker.iter().all(|other| other == worker)
+    {
+        let jobs = claim(client, *worker, slots_by_queue, kinds, bounds).await?;
+        return Ok(ClaimedJobs { jobs, alive_slots: *total });
+    }
+    let queues: Vec<String> = slots_by_queue.iter().map(|slots| slots.queue.clone()).collect();
+    claim_for_workers(client, slots_by_worker, &queues, kinds, bounds).await
 }
 
 /// Runs of recurring jobs that are too late and are skipped, with what is written for them, and the other jobs.
