@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use pitwheel::{Context, NewJob, Pitwheel};
 use pitwheel_testkit::{TestDb, Work, start_worker, wait_until, work, worker};
+use tokio_postgres::error::SqlState;
 
 /// Creates the role as the document does, under a name of this test, and connects as it.
 async fn connect_as(db: &TestDb, role: &str) -> Result<(Pitwheel, String)> {
@@ -67,6 +68,9 @@ async fn a_producer_enqueues_and_can_do_nothing_else() -> Result<()> {
     pitwheel.enqueue_many((0..3).map(|n| work(n).priority(5))).await?;
     assert!(pitwheel.cancel(first.id).await.is_err());
     assert!(pitwheel.prune_history(Duration::ZERO).await.is_err());
+    let prune_outbox = format!("set role {role}; select pitwheel.prune_outbox('0')");
+    let refused = db.client().await?.batch_execute(&prune_outbox).await.expect_err("it drops tables");
+    assert_eq!(refused.code().map(SqlState::code), Some("42501"), "{refused}");
     assert_eq!(db.count("select count(*) from pitwheel.job").await?, 4);
     // Of two jobs of a lane the first is promoted, with the rights of the owner.
     pitwheel.enqueue_many((0..2).map(|n| work(n).lane("a"))).await?;

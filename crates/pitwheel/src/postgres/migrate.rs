@@ -52,6 +52,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "short_conditions",
         sql: include_str!("../../migrations/0014_short_conditions.sql"),
     },
+    Migration {
+        version: 15,
+        name: "prune_outbox_rights",
+        sql: include_str!("../../migrations/0015_prune_outbox_rights.sql"),
+    },
 ];
 
 /// Lets one node migrate at a time.
