@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
 use pitwheel::{Replay, Unpark};
+use pitwheel_server::outbox_views::{EventLine, OutboxInFull, ParkedLine};
 use serde_json::json;
 
 use crate::database;
@@ -13,6 +14,9 @@ use crate::exit::{Code, CommandError};
 use crate::output::{print, print_json, print_message};
 use crate::settings::Settings;
 use crate::time::parse_time;
+
+/// The table of Pitwheel itself.
+const OUTBOX: &str = "pitwheel.outbox";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum OutboxCommand {
@@ -42,7 +46,7 @@ pub(crate) enum OutboxCommand {
     /// Example:
     ///   pitwheel outbox retry order-7
     #[command(verbatim_doc_comment)]
-    Retry(EntityArgs),
+    Retry(RetryArgs),
 
     /// Delete the refused event of parked entities, and send those behind it.
     ///
@@ -85,8 +89,17 @@ pub(crate) struct ParkedArgs {
     /// The number of lines, at most 1000
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
+    /// The table of that entity, if it is one of your own
+    #[arg(long, value_name = "SCHEMA.TABLE", requires = "after")]
+    table: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RetryArgs {
+    #[command(flatten)]
+    entities: EntityArgs,
     /// The table of the entities, if it is one of your own
-    #[arg(long, value_name = "SCHEMA.TABLE", default_value = "pitwheel.outbox")]
+    #[arg(long, value_name = "SCHEMA.TABLE", default_value = OUTBOX)]
     table: String,
 }
 
@@ -95,9 +108,6 @@ pub(crate) struct EntityArgs {
     /// The keys of the entities
     #[arg(required = true, value_name = "ENTITY")]
     entities: Vec<String>,
-    /// The table of the entities, if it is one of your own
-    #[arg(long, value_name = "SCHEMA.TABLE", default_value = "pitwheel.outbox")]
-    table: String,
 }
 
 #[derive(Debug, Args)]
@@ -119,9 +129,9 @@ pub(crate) async fn run(command: OutboxCommand, settings: &Settings) -> anyhow::
         OutboxCommand::Status => status(settings).await,
         OutboxCommand::Shards => shards(settings).await,
         OutboxCommand::Parked(args) => parked(args, settings).await,
-        OutboxCommand::Retry(args) => unpark(args, Unpark::Retry, settings).await,
-        OutboxCommand::Skip(args) => unpark(args, Unpark::Skip, settings).await,
-        OutboxCommand::Drop(args) => unpark(args, Unpark::Drop, settings).await,
+        OutboxCommand::Retry(args) => unpark(args.entities, &args.table, Unpark::Retry, settings).await,
+        OutboxCommand::Skip(args) => unpark(args, OUTBOX, Unpark::Skip, settings).await,
+        OutboxCommand::Drop(args) => unpark(args, OUTBOX, Unpark::Drop, settings).await,
         OutboxCommand::Replay(args) => replay(args, settings).await,
         OutboxCommand::Trace { id } => trace(id, settings).await,
     }
@@ -130,7 +140,7 @@ pub(crate) async fn run(command: OutboxCommand, settings: &Settings) -> anyhow::
 async fn status(settings: &Settings) -> anyhow::Result<()> {
     let status = database::open(settings).await?.outbox().status().await?;
     if settings.json() {
-        return print_json(&view::status_json(&status));
+        return print_json(&OutboxInFull::from(status));
     }
     print(&view::status(&status, SystemTime::now()))?;
     if status.relays.is_empty() {
@@ -142,16 +152,16 @@ async fn status(settings: &Settings) -> anyhow::Result<()> {
 async fn shards(settings: &Settings) -> anyhow::Result<()> {
     let status = database::open(settings).await?.outbox().status().await?;
     if settings.json() {
-        return print_json(&view::shards_json(&status.shards));
+        return print_json(&OutboxInFull::from(status).shards);
     }
     Ok(print(&view::shards(&status.shards, SystemTime::now()))?)
 }
 
 async fn parked(args: ParkedArgs, settings: &Settings) -> anyhow::Result<()> {
-    let after = args.after.as_deref().map(|key| (args.table.as_str(), key));
+    let after = args.after.as_deref().map(|key| (args.table.as_deref().unwrap_or(OUTBOX), key));
     let parked = database::open(settings).await?.outbox().parked(after, args.limit as usize).await?;
     if settings.json() {
-        return print_json(&view::parked_json(&parked));
+        return print_json(&parked.into_iter().map(ParkedLine::from).collect::<Vec<_>>());
     }
     if parked.is_empty() {
         print_message("no entities are parked");
@@ -159,21 +169,30 @@ async fn parked(args: ParkedArgs, settings: &Settings) -> anyhow::Result<()> {
     }
     print(&view::parked(&parked, SystemTime::now()))?;
     if let Some(last) = parked.last().filter(|_| parked.len() == args.limit as usize) {
-        print_message(&format!("there may be more: add `--after {}` for the next page", last.entity_key));
+        let table = if last.source == OUTBOX { String::new() } else { format!(" --table {}", last.source) };
+        print_message(&format!(
+            "there may be more: add `--after {}{table}` for the next page",
+            last.entity_key
+        ));
     }
     Ok(())
 }
 
-async fn unpark(args: EntityArgs, how: Unpark, settings: &Settings) -> anyhow::Result<()> {
+async fn unpark(args: EntityArgs, table: &str, how: Unpark, settings: &Settings) -> anyhow::Result<()> {
     let outbox = database::open(settings).await?.outbox();
     let keys: Vec<&str> = args.entities.iter().map(String::as_str).collect();
-    let changed = outbox.unpark_in(&args.table, &keys, how).await?;
+    let changed = outbox.unpark_in(table, &keys, how).await?;
     if settings.json() {
-        let changed = changed.iter().map(|(entity, events)| json!({ "entity": entity, "events": events }));
+        let changed = changed.iter().map(|(key, events)| json!({ "entity_key": key, "events": events }));
         print_json(&changed.collect::<Vec<_>>())?;
     } else {
         for (entity, events) in &changed {
-            print(&format!("{entity}: {events} events are sent again\n"))?;
+            let what = match how {
+                Unpark::Drop => "its events are deleted".to_owned(),
+                _ if table != OUTBOX => "its events are sent again".to_owned(),
+                _ => format!("{events} events are sent again"),
+            };
+            print(&format!("{entity}: {what}\n"))?;
         }
     }
     let missing = keys.iter().filter(|key| !changed.iter().any(|(entity, _)| entity == *key));
@@ -203,7 +222,7 @@ async fn trace(id: i64, settings: &Settings) -> anyhow::Result<()> {
         .into());
     }
     if settings.json() {
-        return print_json(&view::trace_json(&found));
+        return print_json(&found.into_iter().map(EventLine::from).collect::<Vec<_>>());
     }
     Ok(print(&view::trace(&found, SystemTime::now()))?)
 }

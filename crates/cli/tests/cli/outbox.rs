@@ -41,6 +41,30 @@ fn an_operator_sees_what_waits_and_where() -> Result {
 }
 
 #[test]
+fn entities_of_a_table_of_ones_own_are_listed_with_it_and_retried() -> Result {
+    let db = Db::migrated()?;
+    insert(&db, "a")?;
+    park(&db, "a")?;
+    let own = "insert into pitwheel.outbox_parked (source, entity_key, event_id, topic, reason)
+        values ('app.messages', 'a', 7, 'orders', 'too large')";
+    psql(&db.url, own)?;
+    let parked = db.json(&["outbox", "parked"])?;
+    let line = |at: usize| (&parked[at]["source"], &parked[at]["event_id"], &parked[at]["events"]);
+    assert_eq!(line(0), (&json!("app.messages"), &json!(7), &json!(0)));
+    assert_eq!((line(1).0, line(1).2), (&json!("pitwheel.outbox"), &json!(1)));
+    assert!(db.run(&["outbox", "parked"])?.with_code(0)?.out.contains("app.messages"));
+    let page = db.run(&["outbox", "parked", "--limit", "1"])?.with_code(0)?;
+    assert!(page.err.contains("`--after a --table app.messages`"), "{page:#?}");
+    let next = db.json(&["outbox", "parked", "--after", "a", "--table", "app.messages"])?;
+    assert_eq!((next.as_array().map(Vec::len), &next[0]["source"]), (Some(1), &json!("pitwheel.outbox")));
+
+    db.run(&["outbox", "skip", "a", "--table", "app.messages"])?.with_code(2)?;
+    let retried = db.run(&["outbox", "retry", "a", "--table", "app.messages"])?.with_code(0)?;
+    assert_eq!(retried.out, "a: its events are sent again\n");
+    Ok(())
+}
+
+#[test]
 fn an_operator_ends_the_parking_of_an_entity() -> Result {
     let db = Db::migrated()?;
     for entity in ["a", "b", "c"] {
@@ -50,11 +74,11 @@ fn an_operator_ends_the_parking_of_an_entity() -> Result {
     }
     let parked = db.json(&["outbox", "parked"])?;
     assert_eq!(parked.as_array().map(Vec::len), Some(3));
-    assert_eq!((&parked[0]["entity"], &parked[0]["reason"]), (&json!("a"), &json!("too large")));
+    assert_eq!((&parked[0]["entity_key"], &parked[0]["reason"]), (&json!("a"), &json!("too large")));
 
-    assert_eq!(db.json(&["outbox", "retry", "a"])?, json!([{ "entity": "a", "events": 2 }]));
-    assert_eq!(db.json(&["outbox", "skip", "b"])?, json!([{ "entity": "b", "events": 1 }]));
-    assert_eq!(db.json(&["outbox", "drop", "c"])?, json!([{ "entity": "c", "events": 0 }]));
+    assert_eq!(db.json(&["outbox", "retry", "a"])?, json!([{ "entity_key": "a", "events": 2 }]));
+    assert_eq!(db.run(&["outbox", "skip", "b"])?.with_code(0)?.out, "b: 1 events are sent again\n");
+    assert_eq!(db.run(&["outbox", "drop", "c"])?.with_code(0)?.out, "c: its events are deleted\n");
 
     assert_eq!(psql(&db.url, "select count(*) from pitwheel.outbox")?, "3");
     assert!(db.run(&["outbox", "parked"])?.with_code(0)?.err.contains("no entities are parked"));

@@ -1,17 +1,12 @@
-//! The outbox in a terminal and as JSON.
+//! The outbox in a terminal.
 
 use std::time::{Duration, SystemTime};
 
-use jiff::Timestamp;
 use pitwheel::{EventTrace, OutboxStatus, ParkedEntity, RelaySummary, ShardSummary};
-use serde_json::{Value, json};
 
+use super::OUTBOX;
 use crate::output::table::{Column, render};
 use crate::time::relative;
-
-fn time(time: SystemTime) -> Value {
-    Timestamp::try_from(time).map_or(Value::Null, |time| time.to_string().into())
-}
 
 /// How long ago something was, from seconds.
 fn ago(seconds: Option<f64>, now: SystemTime) -> String {
@@ -46,19 +41,6 @@ fn relays(relays: &[RelaySummary], now: SystemTime) -> String {
     ])
 }
 
-pub(super) fn status_json(status: &OutboxStatus) -> Value {
-    let relays = status.relays.iter().map(|relay| {
-        json!({
-            "name": relay.name, "strategy": relay.strategy, "source": relay.source, "held": relay.held,
-            "started_at": time(relay.started_at), "lease_until": time(relay.lease_until),
-        })
-    });
-    json!({
-        "waiting": status.waiting, "capped": status.capped, "oldest_seconds": status.oldest_seconds,
-        "parked": status.parked, "relays": relays.collect::<Vec<_>>(),
-    })
-}
-
 pub(super) fn shards(shards: &[ShardSummary], now: SystemTime) -> String {
     render(vec![
         Column::new("SHARD", shards, |shard| shard.shard.to_string()).numeric(),
@@ -71,14 +53,9 @@ pub(super) fn shards(shards: &[ShardSummary], now: SystemTime) -> String {
     ])
 }
 
-pub(super) fn shards_json(shards: &[ShardSummary]) -> Value {
-    let shard = |shard: &ShardSummary| {
-        json!({
-            "shard": shard.shard, "relay": shard.relay, "taken_at": shard.taken_at.map(time),
-            "waiting": shard.waiting, "oldest_seconds": shard.oldest_seconds,
-        })
-    };
-    shards.iter().map(shard).collect()
+/// A table of the user's own; the one of Pitwheel needs no name.
+fn table(source: &str) -> String {
+    if source == OUTBOX { String::new() } else { source.to_owned() }
 }
 
 pub(super) fn parked(parked: &[ParkedEntity], now: SystemTime) -> String {
@@ -88,18 +65,9 @@ pub(super) fn parked(parked: &[ParkedEntity], now: SystemTime) -> String {
         Column::new("EVENTS", parked, |entity| entity.events.to_string()).numeric(),
         Column::new("REFUSED", parked, |entity| entity.event_id.to_string()).numeric(),
         Column::new("TOPIC", parked, |entity| entity.topic.clone()).cut(),
+        Column::new("TABLE", parked, |entity| table(&entity.source)).cut().optional(),
         Column::new("REASON", parked, |entity| entity.reason.clone()).cut(),
     ])
-}
-
-pub(super) fn parked_json(parked: &[ParkedEntity]) -> Value {
-    let entity = |entity: &ParkedEntity| {
-        json!({
-            "source": entity.source, "entity": entity.entity_key, "since": time(entity.since), "events": entity.events,
-            "refused_id": entity.event_id, "topic": entity.topic, "reason": entity.reason,
-        })
-    };
-    parked.iter().map(entity).collect()
 }
 
 pub(super) fn trace(found: &[EventTrace], now: SystemTime) -> String {
@@ -116,15 +84,4 @@ pub(super) fn trace(found: &[EventTrace], now: SystemTime) -> String {
         Column::new("RELAY", found, |event| event.relay.clone().unwrap_or_default()).cut().optional(),
         Column::new("REASON", found, |event| event.reason.clone().unwrap_or_default()).cut().optional(),
     ])
-}
-
-pub(super) fn trace_json(found: &[EventTrace]) -> Value {
-    let event = |event: &EventTrace| {
-        json!({
-            "state": event.state, "entity": event.entity_key, "topic": event.topic, "type": event.kind,
-            "created_at": time(event.created_at), "sent_at": event.sent_at.map(time), "shard": event.shard,
-            "relay": event.relay, "reason": event.reason,
-        })
-    };
-    found.iter().map(event).collect()
 }
