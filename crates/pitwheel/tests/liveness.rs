@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Result;
-use pitwheel::engine::{self, Cursor, Registration};
-use pitwheel::{Context, NewJob, Pitwheel, Worker};
+use pitwheel::engine::{self, Cursor, Registration, Settlement, settle};
+use pitwheel::{Claim, Context, NewJob, Pitwheel, State, Worker};
 use pitwheel_testkit::{TestDb, Work, start_worker, wait_until, work, worker};
 use tokio::sync::Notify;
 
@@ -192,5 +192,30 @@ async fn a_slot_that_a_claim_did_not_fill_is_claimed_for_again_at_once() -> Resu
     }
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     running.stop().await?;
+    Ok(())
+}
+
+/// A job is put back and claimed again by the same worker before its first hold is deleted, which then stays.
+#[tokio::test]
+async fn a_job_is_not_released_because_an_old_hold_names_it_too() -> Result<()> {
+    let db = TestDb::new().await?;
+    let client = db.client().await?;
+    let worker = db.register().await?;
+    for _ in 0..2 {
+        db.job().insert().await?;
+    }
+    let first = db.claim_as(worker, 2).await?;
+    let put_back: Vec<Settlement> = first.iter().map(|job| Settlement::release(job.claim)).collect();
+    settle(&client, &put_back, &[]).await?;
+    let again = db.claim_as(worker, 1).await?.pop().expect("a job");
+    settle(&client, &[], &[first[0].hold]).await?;
+    assert_eq!(db.count("select count(*) from pitwheel.hold").await?, 2, "the first hold stays");
+
+    let is_known = |claim: &Claim| *claim == again.claim;
+    assert_eq!(engine::release_unknown(&client, &[worker], &[again.hold], is_known).await?, 0);
+    let unknown = db.claim_as(worker, 1).await?.pop().expect("the other job");
+    assert_eq!(engine::release_unknown(&client, &[worker], &[again.hold], is_known).await?, 1);
+    assert_eq!(db.state(unknown.claim.id).await?, Some(State::Waiting));
+    assert_eq!(db.state(again.claim.id).await?, Some(State::Running));
     Ok(())
 }

@@ -153,10 +153,14 @@ pub async fn claim_by_id(
 
 /// Releases jobs that these workers hold without knowing it. A claim that failed here may have been committed at the server; its
 /// jobs would stay held by a worker that is alive and does not run them. Returns how many jobs were released.
+///
+/// `is_known`: the claim is in progress. An old hold may name it too: if a job was put back and claimed again by the same worker before
+/// its first hold was deleted, that one stays.
 pub async fn release_unknown(
     client: &impl Sql,
     workers: &[i64],
     known_holds: &[i64],
+    is_known: impl Fn(&Claim) -> bool,
 ) -> Result<usize, Error> {
     let params: Params = &[(&workers, Type::INT8_ARRAY), (&known_holds, Type::INT8_ARRAY)];
     let rows = client.rows(UNKNOWN_HOLDS, params).await?;
@@ -168,9 +172,9 @@ pub async fn release_unknown(
     }
     let held = rows.iter().filter_map(|row| {
         let id: Option<i64> = row.get("id");
-        id.map(|id| Settlement::release(Claim { id, fence: row.get("fence"), holder: row.get("holder") }))
+        id.map(|id| Claim { id, fence: row.get("fence"), holder: row.get("holder") })
     });
-    let batch: Vec<Settlement> = held.collect();
+    let batch: Vec<Settlement> = held.filter(|claim| !is_known(claim)).map(Settlement::release).collect();
     let results = settle(client, &batch, &holds).await?;
     Ok(results.iter().filter(|result| **result == SettleResult::Written).count())
 }

@@ -324,7 +324,8 @@ impl ClaimSink for Arc<Core> {
 
     async fn release_unknown(&self) -> Result<usize, Error> {
         let known = self.slots().known_holds();
-        self.pool.run(async |client| release_unknown(&*client, &[self.id()], &known).await).await
+        let is_known = |claim: &Claim| self.slots().knows(claim);
+        self.pool.run(async |client| release_unknown(&*client, &[self.id()], &known, is_known).await).await
     }
 
     fn alone(&self) -> Option<i64> {

@@ -282,6 +282,13 @@ impl Slots {
         self.holds.keys().copied().collect()
     }
 
+    /// Whether the claim is in progress: its job waits for a slot, runs, or has ended and its ending is not written yet.
+    pub(super) fn knows(&self, claim: &Claim) -> bool {
+        self.running.contains_key(claim)
+            || self.unsettled.contains_key(claim)
+            || self.queues.iter().flat_map(|queue| &queue.ahead).any(|(_, job)| job.claim == *claim)
+    }
+
     fn ended(&mut self, claim: Claim, context: Context, started: Instant) {
         let hold = context.job().hold;
         self.unsettled.insert(claim, Unsettled { hold, attempt: Some(Ended { context, started }) });

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pitwheel::Error;
 use pitwheel::engine::{
     Bounds, ClaimSink, Claimed, ClaimedJobs, Pool, Reserved, Settlement, Sql, claim, claim_for_workers,
     release_unknown, run_claimer, skip_late,
 };
+use pitwheel::{Claim, Error};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -86,7 +86,8 @@ impl ClaimSink for GroupSink {
     async fn release_unknown(&self) -> Result<usize, Error> {
         let _no_claim = self.group.claiming_by_id.lock().await;
         let (workers, holds) = self.streams.lock().known_holds(&self.group);
-        self.pool.run(async |client| release_unknown(&*client, &workers, &holds).await).await
+        let is_known = |claim: &Claim| self.streams.lock().knows(*claim);
+        self.pool.run(async |client| release_unknown(&*client, &workers, &holds, is_known).await).await
     }
 
     fn alone(&self) -> Option<i64> {

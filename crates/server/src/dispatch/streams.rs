@@ -337,6 +337,11 @@ impl Streams {
         late.map(|(worker, _)| *worker).collect()
     }
 
+    /// Whether the claim was sent to a worker, or is about to be, and has not ended.
+    pub(crate) fn knows(&self, claim: Claim) -> bool {
+        self.outstanding.get(claim).is_some()
+    }
+
     /// The workers of a group, and the holds that this node knows.
     pub(crate) fn known_holds(&self, group: &Arc<Group>) -> (Vec<i64>, Vec<i64>) {
         let streams = self.open.iter().filter(|(_, stream)| stream.is_of(group));
