@@ -154,10 +154,13 @@ impl<T> Batcher<T> {
             batch.extend(waiting.items.pop_front());
         }
         waiting.weight -= batch.iter().map(|item| (self.weigh)(item).weight).sum::<usize>();
-        // What is left over has waited enough.
-        waiting.hurried = !waiting.items.is_empty();
         if !batch.is_empty() {
             waiting.last = Some(Instant::now());
+        }
+        // What is left over has waited enough. Another loop takes it.
+        waiting.hurried = !waiting.items.is_empty();
+        if waiting.hurried {
+            self.arrived.notify_one();
         }
         batch
     }
@@ -169,6 +172,8 @@ impl<T> Batcher<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use futures_util::FutureExt;
 
     use super::*;
@@ -213,6 +218,23 @@ mod tests {
         assert!(given[1] - given[0] >= PACE && given[2] - given[1] >= PACE, "{given:?}");
         batcher.push([1, 2, 3]).expect("it is open");
         assert_eq!(batcher.next().now_or_never(), Some(Some(vec![1, 2, 3])), "a large one does not wait");
+    }
+
+    #[tokio::test]
+    async fn what_one_batch_leaves_over_wakes_another_loop() {
+        let batcher = Arc::new(batcher(Linger::Millisecond));
+        let next = |batcher: Arc<Batcher<u8>>| async move { batcher.next().await.map(|batch| batch.len()) };
+        let loops = [0; 3].map(|_| tokio::spawn(next(batcher.clone())));
+        // In this runtime of one thread, all of them wait before the burst comes.
+        tokio::task::yield_now().await;
+        batcher.push([1; 12]).expect("it is open");
+        let mut sizes = Vec::new();
+        for one in loops {
+            let size = tokio::time::timeout(Duration::from_secs(5), one).await.expect("it is woken");
+            sizes.push(size.expect("no panic"));
+        }
+        sizes.sort_unstable();
+        assert_eq!(sizes, [Some(2), Some(5), Some(5)]);
     }
 
     #[tokio::test]
