@@ -12,6 +12,7 @@ use futures_util::stream::FuturesUnordered;
 use crate::engine::claim::{ClaimedJobs, claim_alone, look_back, take_turn};
 use crate::engine::claim_sink::{ClaimSink, Reserved};
 use crate::engine::cursor::{Bounds, Cursor, LookedBack};
+use crate::engine::look_times::{LOOK_BACK, LookTimes};
 use crate::engine::retry::RetryDelay;
 use crate::error::Error;
 use crate::job::claim::{Claimed, QueueSlots};
@@ -32,13 +33,6 @@ const PACE: Duration = Duration::from_millis(20);
 const PACED_FROM: usize = 8;
 /// The longest poll interval, however many claimers a node has.
 const POLL_SHARED: Duration = Duration::from_secs(1);
-/// The interval of looks back.
-const LOOK_BACK: Duration = Duration::from_secs(1);
-/// A look back that takes long, because a transaction has been open for long, is made less often: it takes at most one part in
-/// this many of the time.
-const LOOK_BACK_SHARE: u32 = 10;
-/// How often a look back reads from the start, in case a job appeared where it should not.
-const DEEP_LOOK: Duration = Duration::from_secs(60);
 /// How often the worker looks for jobs that it holds without knowing it: a claim that failed here may have been committed.
 const UNKNOWN_CLAIMS: Duration = Duration::from_secs(10);
 /// How soon it does so after a claim failed: when the statement cannot be running any more.
@@ -60,8 +54,7 @@ struct Claimer<'a, T> {
     hint: bool,
     /// No claim for a hint or a poll begins before this.
     paced_until: Instant,
-    next_look: Instant,
-    next_deep_look: Instant,
+    looks: LookTimes,
     /// The time by the database's clock when it was last read, and when that was.
     clock: (SystemTime, Instant),
     /// A suspect is due.
@@ -102,7 +95,7 @@ pub async fn run_claimer(sink: &impl ClaimSink) {
         if sink.run_time_has_come() {
             claimer.hinted();
         }
-        if looks.is_empty() && Instant::now() >= claimer.next_look {
+        if looks.is_empty() && Instant::now() >= claimer.looks.next {
             looks.push(look_once(sink, claimer.floors(), claimer.cursor.bounds()));
         }
         while claimer.wants_more(claims.len()) {
@@ -172,8 +165,7 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
             next_poll: now,
             hint: false,
             paced_until: now,
-            next_look: now,
-            next_deep_look: now + DEEP_LOOK,
+            looks: LookTimes::new(now),
             clock: (SystemTime::UNIX_EPOCH, now),
             suspects: false,
             next_suspect: now,
@@ -204,7 +196,7 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
 
     /// When to go on if nothing happens before. Without a free slot there is no need to poll.
     fn wake_up(&self, looking: bool) -> Instant {
-        let look = if looking { self.next_unknown } else { self.next_look.min(self.next_unknown) };
+        let look = if looking { self.next_unknown } else { self.looks.next.min(self.next_unknown) };
         if self.no_room || looking && self.clock.0 == SystemTime::UNIX_EPOCH {
             look
         } else {
@@ -271,15 +263,11 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
 
     /// The positions from which to look back.
     fn floors(&mut self) -> Bounds {
-        let deep = Instant::now() >= self.next_deep_look;
-        if deep {
-            self.next_deep_look = Instant::now() + DEEP_LOOK;
-        }
-        self.cursor.floors(deep)
+        self.cursor.floors(self.looks.begin(Instant::now()))
     }
 
     fn looked_back(&mut self, (begun, found): LookReply) -> Result<(), Error> {
-        self.next_look = Instant::now() + LOOK_BACK.max(begun.elapsed() * LOOK_BACK_SHARE);
+        self.looks.ended(begun, Instant::now());
         // Room may also appear with time, when a worker has waited long enough for a suspect.
         self.no_room = false;
         let found = found?;

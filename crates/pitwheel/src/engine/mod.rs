@@ -20,6 +20,7 @@ pub(crate) mod gauges;
 pub(crate) mod hint;
 pub(crate) mod lanes;
 pub(crate) mod lease;
+mod look_times;
 pub(crate) mod maintenance;
 pub mod outbox;
 pub(crate) mod pipeline;
