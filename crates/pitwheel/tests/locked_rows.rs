@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use pitwheel::{Context, NewJob, State};
+use pitwheel::engine::{Claimed, Ending, SettleResult, Settlement, settle};
+use pitwheel::{Context, History, NewJob, State};
 use pitwheel_testkit::{TestDb, WAIT_MAX, Work, start_worker, wait_until, worker};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -140,4 +141,37 @@ async fn a_claim_takes_the_jobs_beside_a_locked_one() -> Result<()> {
     lock.rollback().await?;
     assert_eq!(db.claim_as(worker, 5).await?.len(), 1);
     Ok(())
+}
+
+/// A follower has the key of a job that another transaction has enqueued and not committed.
+#[tokio::test]
+async fn a_follower_that_waits_for_a_key_delays_its_own_job_only() -> Result<()> {
+    let db = TestDb::new().await?;
+    for _ in 0..10 {
+        db.job().insert().await?;
+    }
+    let jobs = db.claim(10).await?;
+    let batch: Vec<Settlement> = (0..).zip(&jobs).map(|(n, job)| follows(job, n == 7)).collect();
+    let mut other = db.client().await?;
+    let open = other.transaction().await?;
+    open.execute("select pitwheel.enqueue('test', '{}', key => 'taken')", &[]).await?;
+
+    let client = db.client().await?;
+    client.batch_execute("set lock_timeout = '100ms'").await?;
+    let results = settle(&client, &batch, &[]).await?;
+    for (n, result) in results.iter().enumerate() {
+        assert_eq!(*result, if n == 7 { SettleResult::Locked } else { SettleResult::Written }, "{n}");
+    }
+    open.rollback().await?;
+    assert_eq!(settle(&client, &batch[7..8], &[]).await?, [SettleResult::Written]);
+    assert_eq!(db.count("select count(*) from pitwheel.job where key = 'taken'").await?, 1);
+    Ok(())
+}
+
+/// The job is done, and another one follows.
+fn follows(job: &Claimed, with_key: bool) -> Settlement {
+    let follower = NewJob::raw("test", "{}");
+    let then = vec![if with_key { follower.key("taken") } else { follower }];
+    let ending = Ending::Done { history: History::All, ctid: None, result: None, then };
+    Settlement::new(job.claim, ending)
 }

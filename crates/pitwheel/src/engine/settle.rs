@@ -256,7 +256,8 @@ async fn settle_runs(
     Ok(())
 }
 
-/// Writes endings together. If Postgres refuses them, bisects them until the one that it refuses stands alone.
+/// Writes endings together. If Postgres refuses them, bisects them until the one that it refuses stands alone. Likewise if one of them
+/// waits for another transaction: a follower with a key that is enqueued there, or whose live job ends there.
 async fn write_each(
     client: &impl Sql,
     statement: Statement<'_>,
@@ -278,7 +279,12 @@ async fn write_each(
             (Err(Error::Database(error)), [only]) if error.refuses_values() => {
                 results[*only] = SettleResult::Refused(error.to_string());
             }
-            (Err(Error::Database(error)), _) if error.refuses_values() => {
+            (Err(Error::Database(error)), [only]) if error.refused_with(LOCK_NOT_AVAILABLE) => {
+                results[*only] = SettleResult::Locked;
+            }
+            (Err(Error::Database(error)), _)
+                if error.refuses_values() || error.refused_with(LOCK_NOT_AVAILABLE) =>
+            {
                 let (first, rest) = part.split_at(part.len() / 2);
                 parts.extend([rest, first]);
             }
