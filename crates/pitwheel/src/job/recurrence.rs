@@ -4,6 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::job::backoff::Backoff;
 use crate::job::cadence::{self, Cadence, Rhythm};
+use crate::job::limits::SPAN_MAX;
 use crate::job::misfire::Misfire;
 
 /// Between failed attempts of a run. The first is longer than that of other jobs: a recurring job comes back anyway.
@@ -130,7 +131,7 @@ impl Recurrence {
     pub(crate) fn after_run(&self, end: RunEnd, now: SystemTime, random: f64) -> Option<Plan> {
         let hint = if let RunEnd::Done(hint) = end { hint } else { NextHint::default() };
         let mut plan = match (hint.at, &self.cadence.rhythm) {
-            (Some(at), _) => self.plan(at, "its handler named the time".to_owned()),
+            (Some(at), _) => self.plan(at.min(now + SPAN_MAX), "its handler named the time".to_owned()),
             (None, Rhythm::Adaptive { min, max }) => {
                 self.after_interval(hint.found, (*min, *max), now, random)
             }
@@ -148,11 +149,13 @@ impl Recurrence {
 
     /// The plan after an attempt that failed: the same run again after this delay.
     pub(crate) fn after_failure(&self, delay: Duration, now: SystemTime) -> Plan {
+        let delay = delay.min(SPAN_MAX);
         Plan { anchor_at: self.planned_at, ..self.plan(now + delay, self.failed(delay)) }
     }
 
     /// The plan after a snooze: the same run again after this delay.
     pub(crate) fn after_snooze(&self, delay: Duration, now: SystemTime) -> Plan {
+        let delay = delay.min(SPAN_MAX);
         let reason = format!("its handler snoozed it for {}", cadence::text(delay));
         Plan { anchor_at: self.planned_at, ..self.plan(now + delay, reason) }
     }

@@ -150,3 +150,13 @@ fn the_next_times_are_those_that_runs_in_time_would_have() {
     assert_eq!(times(Some(at(5)), at(30), at(5)), [at(5), at(30), at(40)], "run now");
     assert_eq!(times(None, at(0), at(1)), [at(10), at(20), at(30)]);
 }
+
+#[test]
+fn a_time_too_far_away_is_cut() {
+    let run = run("every 10s", Misfire::One, 0);
+    let last = at(1) + SPAN_MAX;
+    assert_eq!(run.after_failure(Duration::MAX, at(1)).next_run_at, last);
+    assert_eq!(run.after_snooze(Duration::MAX, at(1)).next_run_at, last);
+    let hint = NextHint { at: Some(at(1) + 9 * SPAN_MAX), found: None };
+    assert_eq!(run.after_run(RunEnd::Done(hint), at(1), 0.5).expect("a plan").next_run_at, last);
+}
