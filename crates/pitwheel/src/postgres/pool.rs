@@ -26,8 +26,11 @@ const STATEMENT_MAX: Duration = Duration::from_secs(30);
 const LOCK_WAIT: Duration = Duration::from_millis(200);
 /// The SQLSTATE of a server that has no connection left.
 const TOO_MANY_CONNECTIONS: &str = "53300";
-/// The interval of TCP keepalives on an idle connection: a peer that vanished is noticed after about this long.
+/// TCP keepalives on an idle connection: the first after this long, then a few at an interval. A server that vanished is noticed after
+/// about 20 seconds, also by the listener, which only reads.
 const KEEPALIVE: Duration = Duration::from_secs(10);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
+const KEEPALIVE_RETRIES: u32 = 3;
 
 /// Connections to one database, at most a given number of them.
 #[derive(Clone)]
@@ -177,6 +180,7 @@ fn config(url: &str, application: &str) -> Result<Config, Error> {
         Error::Url(format!("{reason} (expected postgres://user@host:5432/database)"))
     })?;
     config.connect_timeout(CONNECT_MAX).keepalives(true).keepalives_idle(KEEPALIVE);
+    config.keepalives_interval(KEEPALIVE_INTERVAL).keepalives_retries(KEEPALIVE_RETRIES);
     if config.get_application_name().is_none() {
         config.application_name(application);
     }
