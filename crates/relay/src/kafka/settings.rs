@@ -32,17 +32,19 @@ const ALIASES: [&str; 8] = [
 ];
 
 /// May be changed.
-const DEFAULTS: [(&str, &str); 5] = [
+const DEFAULTS: [(&str, &str); 6] = [
     ("client.id", "pitwheel-relay"),
     ("compression.type", "lz4"),
+    ("message.max.bytes", "1048576"),
     // The same partitions as producers in Java.
     ("partitioner", "murmur2_random"),
     ("reconnect.backoff.max.ms", "1000"),
     ("socket.keepalive.enable", "true"),
 ];
 
-/// The largest message, as long as `message.max.bytes` is not set: what librdkafka and brokers accept by default.
-const MESSAGE_MAX: usize = 1_000_000;
+/// The largest message, as long as `message.max.bytes` is not set: what brokers accept by default, and enough for the largest event of
+/// the outbox with its key and headers.
+const MESSAGE_MAX: usize = 1_048_576;
 /// What a message needs beside its key, payload and headers, at most.
 const OVERHEAD: usize = 512;
 
@@ -107,6 +109,13 @@ mod tests {
             let error = with(name, "1").config().expect_err("refused");
             assert!(error.to_string().contains(name), "{error}");
         }
+    }
+
+    #[test]
+    fn the_largest_message_is_known_by_default() {
+        let config = KafkaSettings::default().config().expect("accepted");
+        assert_eq!(config.get("message.max.bytes"), Some(MESSAGE_MAX.to_string().as_str()));
+        assert_eq!(KafkaSettings::default().message_max(), MESSAGE_MAX - OVERHEAD);
     }
 
     #[test]

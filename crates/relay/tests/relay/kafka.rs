@@ -134,6 +134,25 @@ async fn what_can_never_be_sent_is_refused_and_the_rest_goes_on() -> Result<()> 
     Ok(())
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_at_the_limits_of_the_outbox_is_sent() -> Result<()> {
+    let broker = KafkaBroker::shared().await?;
+    topic::create(&broker.address(), "largest", &[]).await?;
+    let consumer = Consumer::start(&broker.address(), "largest")?;
+    // Compression makes it no smaller.
+    let payload: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(1_000_000).collect();
+    let mut largest = event(1, &"k".repeat(512), "largest", &payload);
+    let header: String = std::iter::repeat_with(fastrand::alphanumeric).take(32_000).collect();
+    largest.headers = json!({ "h": header }).as_object().cloned();
+
+    let outcomes = kafka(&broker.address())?.send(&[largest, event(2, "b", "largest", b"2")], &soon()).await;
+
+    assert_eq!(outcomes, [Outcome::Sent, Outcome::Sent]);
+    let messages = received(&consumer, 2).await?;
+    assert!(messages.iter().any(|message| message.payload() == Some(&payload)));
+    Ok(())
+}
+
 /// The broker refuses a whole batch of librdkafka's because of one message in it. Nothing behind that message may arrive before
 /// it, and nothing but it may be refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
