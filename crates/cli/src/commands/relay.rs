@@ -36,7 +36,7 @@ pub(crate) struct RelayArgs {
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u64).range(1..=3650))]
     keep: Option<u64>,
 
-    /// Serve /metrics and /healthz on this address, and nothing else; port 0 selects a free port
+    /// Serve /metrics, /healthz and /readyz on this address, and nothing else; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
 
