@@ -34,6 +34,27 @@ async fn a_worker_never_gets_more_jobs_than_its_slots() -> Result<()> {
     node.stop().await
 }
 
+/// The jobs of the broken stream keep their slots. Those of the new one wait for a slot, and are released when that takes long.
+#[tokio::test]
+async fn a_worker_that_connects_again_runs_no_more_jobs_than_its_slots() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LONG_LEASE).await?;
+    let proxy = Proxy::to(node.address).await?;
+    let gate = Gate::open_for(0);
+    let running = start_worker(gate.worker(&proxy.url(), 4));
+    db.pitwheel().enqueue_many((0..20).map(work)).await?;
+    wait_until("its slots are full", async || Ok(gate.running() == 4)).await?;
+    proxy.set(Link::Cut);
+    let released = "select count(*) from pitwheel.job where fence > 1";
+    wait_until("jobs of the new stream were released", async || Ok(db.count(released).await? >= 4)).await?;
+    gate.let_pass(20);
+    wait_until("all are done", async || Ok(db.count(DONE).await? == 20)).await?;
+    let stats = running.stop().await?;
+    assert_eq!((stats.started, stats.settled, stats.lost), (20, 20, 0));
+    assert_eq!((gate.most_at_once(), db.count(SETTLED_TWICE).await?), (4, 0));
+    node.stop().await
+}
+
 #[tokio::test]
 async fn a_thousand_idle_streams_cost_a_node_little_more_than_one() -> Result<()> {
     let db = TestDb::new().await?;

@@ -27,9 +27,10 @@ const MISSING: &str = "no job had this id, or its history was pruned";
 /// Keeps a stream for one queue open until the worker stops.
 pub(super) async fn keep_open(remote: &Arc<Remote>, queue: &QueueSlots) {
     let mut retry_delay = RetryDelay::default();
+    let slots = Arc::new(Semaphore::new(queue.slots));
     while !remote.stop.is_cancelled() {
         let ended = tokio::select! {
-            ended = stream(remote, Ask::Queue(queue), &mut retry_delay) => ended,
+            ended = stream(remote, Ask::Queue(queue), &slots, &mut retry_delay) => ended,
             () = remote.stop.cancelled() => break,
         };
         if let Err(status) = ended {
@@ -48,9 +49,10 @@ pub(super) async fn keep_open(remote: &Arc<Remote>, queue: &QueueSlots) {
 /// Opens a stream for one job, and keeps it open until the job is reported. Returns why it was not claimed.
 pub(super) async fn open_for_job(remote: &Arc<Remote>, id: i64) -> Option<ClaimRefusal> {
     let mut retry_delay = RetryDelay::default();
+    let slot = Arc::new(Semaphore::new(1));
     while !remote.stop.is_cancelled() {
         let ended = tokio::select! {
-            ended = stream(remote, Ask::Job(id), &mut retry_delay) => ended,
+            ended = stream(remote, Ask::Job(id), &slot, &mut retry_delay) => ended,
             () = remote.stop.cancelled() => break,
         };
         let status = match ended {
@@ -89,7 +91,7 @@ fn give_up(remote: &Remote, status: &tonic::Status) {
 struct Opened<'a> {
     remote: &'a Arc<Remote>,
     worker: i64,
-    /// Free slots. Only this stream takes them.
+    /// Free slots. Jobs of an earlier stream of the queue keep theirs until they end; jobs that wait for them for too long are released.
     slots: Arc<Semaphore>,
     /// Jobs that wait for a free slot, and since when.
     ahead: VecDeque<(Instant, Claimed)>,
@@ -192,6 +194,7 @@ impl Ask<'_> {
 async fn stream(
     remote: &Arc<Remote>,
     ask: Ask<'_>,
+    slots: &Arc<Semaphore>,
     retry_delay: &mut RetryDelay,
 ) -> Result<Option<ClaimRefusal>, tonic::Status> {
     let mut messages = remote.client().stream_jobs(ask.request(remote)).await?.into_inner();
@@ -209,8 +212,7 @@ async fn stream(
         state.heartbeat_every = welcome.heartbeat_every.and_then(|span| span.try_into().ok());
     }
     remote.welcomed.notify_one();
-    let slots = Arc::new(Semaphore::new(ask.slots()));
-    let mut opened = Opened { remote, worker, slots, ahead: VecDeque::new() };
+    let mut opened = Opened { remote, worker, slots: slots.clone(), ahead: VecDeque::new() };
     let mut has_only_job = false;
     loop {
         let message = tokio::select! {
