@@ -1,6 +1,6 @@
 //! Reports whose response is lost, that come late, or that go to another node.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use futures_util::future::try_join_all;
@@ -8,12 +8,33 @@ use pitwheel::State;
 use pitwheel_proto::v1;
 use pitwheel_proto::v1::result::Outcome;
 use pitwheel_proto::v1::worker_service_client::WorkerServiceClient;
-use pitwheel_testkit::{TestDb, wait_until, work};
+use pitwheel_testkit::{TestDb, start_worker, wait_until, work};
 
 use crate::gate::Gate;
 use crate::proxy::{Link, Proxy};
-use crate::queries::{DONE, HELD, LEASE, SETTLED_TWICE, SHORT_LEASE};
+use crate::queries::{DONE, HELD, LEASE, LONG_LEASE, SETTLED_TWICE, SHORT_LEASE};
 use crate::support::{Node, WorkerStream, result};
+
+#[tokio::test]
+async fn a_worker_that_ends_reports_the_results_of_locked_jobs() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LONG_LEASE).await?;
+    let gate = Gate::open_for(0);
+    let running = start_worker(gate.worker(&node.url(), 1).grace(Duration::ZERO));
+    db.pitwheel().enqueue(work(0)).await?;
+    wait_until("it runs", async || Ok(gate.running() == 1)).await?;
+    let mut client = db.client().await?;
+    let lock = client.transaction().await?;
+    lock.execute("select from pitwheel.job for update", &[]).await?;
+    gate.let_pass(1);
+    wait_until("it has ended", async || Ok(gate.running() == 0)).await?;
+    let stopping = tokio::spawn(running.stop());
+    tokio::time::sleep(Duration::from_secs(1)).await; // its result meets the lock meanwhile, and the grace time is over
+    lock.rollback().await?;
+    let stats = stopping.await??;
+    assert_eq!((stats.settled, stats.lost, db.count(DONE).await?), (1, 0, 1));
+    node.stop().await
+}
 
 #[tokio::test]
 async fn a_job_whose_report_got_no_response_is_completed_once_and_not_run_again() -> Result<()> {

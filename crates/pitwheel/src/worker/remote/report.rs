@@ -48,7 +48,19 @@ pub(super) async fn report_locked(remote: &Remote) {
     loop {
         tokio::time::sleep(LOCKED_AGAIN).await;
         let locked = std::mem::take(&mut remote.state().locked);
-        let _ = remote.results.push(locked);
+        remote.report_again(locked);
+    }
+}
+
+/// Reports what is left when the worker ends: results of locked jobs, until they are unlocked.
+pub(super) async fn report_left(remote: &Remote) {
+    loop {
+        let left = std::mem::take(&mut remote.state().locked);
+        if left.is_empty() {
+            return;
+        }
+        remote.report(left).await;
+        tokio::time::sleep(LOCKED_AGAIN).await;
     }
 }
 
@@ -71,6 +83,13 @@ impl Remote {
         held.ended = true;
         drop(state);
         let _ = self.results.push([result]);
+    }
+
+    /// Queues results once more. When the worker ends and the queue is closed, they are kept for [`report_left`].
+    fn report_again(&self, results: Vec<v1::Result>) {
+        if let Err(results) = self.results.push(results) {
+            self.state().locked.extend(results);
+        }
     }
 
     /// Reports until the server answers. A batch that the server refuses, or that is too large for it or for a proxy, is bisected
@@ -140,7 +159,7 @@ impl Remote {
             }
         }
         drop(state);
-        let _ = self.results.push(failed);
+        self.report_again(failed);
         self.reported.notify_one();
     }
 }

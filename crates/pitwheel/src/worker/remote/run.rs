@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::job::claim::{Claim, ClaimRefusal, QueueSlots};
 use crate::worker::remote::core::Remote;
 use crate::worker::remote::message::release;
-use crate::worker::remote::report::{report_locked, report_progress, report_results};
+use crate::worker::remote::report::{report_left, report_locked, report_progress, report_results};
 use crate::worker::remote::{heartbeat, stream};
 use crate::worker::stats::Stats;
 
@@ -136,8 +136,12 @@ async fn report_to_the_end(remote: &Remote) {
         remote.closed.cancelled().await;
         tokio::time::sleep(LAST_REPORTS).await;
     };
+    let reports = async {
+        join_all((0..REPORTS_MAX).map(|_| report_results(remote))).await;
+        report_left(remote).await;
+    };
     tokio::select! {
-        _ = join_all((0..REPORTS_MAX).map(|_| report_results(remote))) => {}
+        () = reports => {}
         () = late => {
             tracing::warn!(worker = remote.name, "no server accepts the last reports: their jobs will run again");
         }
