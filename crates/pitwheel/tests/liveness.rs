@@ -219,3 +219,43 @@ async fn a_job_is_not_released_because_an_old_hold_names_it_too() -> Result<()> 
     assert_eq!(db.state(again.claim.id).await?, Some(State::Running));
     Ok(())
 }
+
+/// The row that brings the holds is that of the first job. It changes after the claim has begun, so it is not among the claimed ones.
+#[tokio::test]
+async fn a_claim_for_workers_without_its_holds_fails_and_is_released() -> Result<()> {
+    let db = TestDb::new().await?;
+    let first = db.job().insert().await?;
+    db.job().insert().await?;
+    let worker = db.register().await?;
+    let test = db.client().await?;
+    let database: String = test.query_one("select current_database()::text", &[]).await?.get(0);
+    // As this role, a claim that has begun waits before it reads jobs, as long as the lock is held.
+    let setup = format!(
+        "create role waits_{database};
+         grant usage on schema pitwheel to waits_{database};
+         grant select, insert, update, delete on all tables in schema pitwheel to waits_{database};
+         alter table pitwheel.worker enable row level security;
+         create policy waits on pitwheel.worker using (pg_advisory_xact_lock_shared(7)::text is not null);
+         select pg_advisory_lock(7)"
+    );
+    test.batch_execute(&setup).await?;
+    let slow = db.client().await?;
+    slow.batch_execute(&format!("set role waits_{database}")).await?;
+    let (slots, queues, kinds) = ([worker; 2], ["default".to_owned()], ["test".to_owned()]);
+    let bounds = Cursor::new(["default"].into_iter()).bounds();
+    let claim = engine::claim_for_workers(&slow, &slots, &queues, &kinds, &bounds);
+    let change = async {
+        let waits = "select count(*) from pg_locks where locktype = 'advisory' and not granted";
+        wait_until("the claim waits", async || Ok(db.count(waits).await? == 1)).await?;
+        test.execute("update pitwheel.job set run_at = run_at where id = $1", &[&first]).await?;
+        anyhow::Ok(test.batch_execute("select pg_advisory_unlock(7)").await?)
+    };
+    let (claimed, changed) = tokio::join!(claim, change);
+    changed?;
+
+    assert!(claimed.is_err_and(|error| error.is_transient()));
+    assert_eq!(engine::release_unknown(&test, &[worker], &[], |_| false).await?, 1);
+    slow.batch_execute(&format!("reset role; drop owned by waits_{database}; drop role waits_{database}"))
+        .await?;
+    Ok(())
+}

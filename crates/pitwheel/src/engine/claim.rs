@@ -11,7 +11,7 @@ use crate::engine::cursor::{Bounds, LookedBack, Position, Snapshot};
 use crate::engine::enqueue::millis;
 use crate::engine::settle::settle;
 use crate::engine::settle_columns::SettleResult;
-use crate::error::Error;
+use crate::error::{DatabaseError, Error};
 use crate::job::claim::{Claim, ClaimRefusal, Claimed, QueueSlots};
 use crate::job::ending::Settlement;
 use crate::postgres::{Params, Sql, query};
@@ -100,6 +100,12 @@ pub async fn claim_for_workers(
             let count: i64 = row.get(CLAIM_COLUMNS + 3);
             alive_slots = usize::try_from(count).unwrap_or(alive_slots);
         }
+    }
+    // The job with the lowest id was changed while the statement ran, and is not claimed. Without their holds the others would be
+    // taken for unknown while they run; after this error they are released at once.
+    if holds.is_empty() && !rows.is_empty() {
+        let message = "a job was changed while it was claimed".to_owned();
+        return Err(Error::Database(DatabaseError::Refused { message, code: "40001".to_owned() }));
     }
     let held = |row: &Row| {
         let worker: i64 = row.get(CLAIM_COLUMNS);
