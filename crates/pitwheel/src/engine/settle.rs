@@ -4,7 +4,6 @@ use std::collections::{BTreeSet, HashMap};
 
 use tokio_postgres::types::Type;
 
-use crate::engine::batcher::Weight;
 use crate::engine::claim_columns::{ClaimColumns, claim_of_row};
 use crate::engine::lanes::promote_lanes;
 use crate::engine::lease::write_last_progress;
@@ -133,14 +132,6 @@ impl Started {
         }
         self.due
     }
-}
-
-/// An ending in a batch. It does not wait for others if something waits for it: the job itself, its followers, its next run, its lane
-/// or its pipeline.
-pub(crate) fn weigh(settlement: &Settlement) -> Weight {
-    let Settlement { ending, plan, in_lane, .. } = settlement;
-    let is_plain = ending.ctid().is_some() && ending.then().is_empty() && plan.is_none() && !in_lane;
-    Weight { weight: 1, hurries: !is_plain }
 }
 
 /// Tells lost claims apart that have ended in the history by a write of their own worker. If that cannot be read, they stay lost:
@@ -376,25 +367,4 @@ async fn put_back(
     which.iter().for_each(|&at| columns.push(batch[at].claim, &batch[at].ending));
     mark(&client.rows(PUT_BACK, &columns.params()).await?, batch, which, results);
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::job::new_job::{History, NewJob};
-    use crate::postgres::Ctid;
-
-    #[test]
-    fn only_endings_that_nothing_waits_for_keep_the_pace() {
-        let claim = Claim { id: 1, fence: 1, holder: 1 };
-        let done = |ctid| Settlement::new(claim, Ending::done(History::All, ctid));
-        let plain = done(Some(Ctid::default()));
-        let then = vec![NewJob::raw("next", "{}")];
-        let ending = Ending::Done { history: History::All, ctid: Some(Ctid::default()), result: None, then };
-        assert!(!weigh(&plain).hurries);
-        assert!(weigh(&done(None)).hurries, "a step");
-        assert!(weigh(&Settlement { in_lane: true, ..plain }).hurries);
-        assert!(weigh(&Settlement::new(claim, ending)).hurries);
-        assert!(weigh(&Settlement::release(claim)).hurries);
-    }
 }

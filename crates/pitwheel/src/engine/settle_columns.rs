@@ -2,10 +2,12 @@
 
 use tokio_postgres::types::{ToSql, Type};
 
+use crate::engine::batcher::Weight;
 use crate::engine::claim_columns::{ClaimColumns, claim_of_row};
 use crate::engine::enqueue::{Columns, micros, millis};
 use crate::job::claim::Claim;
 use crate::job::ending::{Ending, Settlement};
+use crate::job::limits::BYTES_PER_ENDING;
 use crate::job::new_job::History;
 use crate::job::recurrence::Plan;
 
@@ -219,5 +221,41 @@ pub(crate) fn mark(
             let is_written: bool = row.get(3);
             results[at] = if is_written { SettleResult::Written } else { SettleResult::Locked };
         }
+    }
+}
+
+/// An ending in a batch. It does not wait for others if something waits for it: the job itself, its followers, its next run, its lane
+/// or its pipeline.
+pub(crate) fn weigh(settlement: &Settlement) -> Weight {
+    let Settlement { ending, plan, in_lane, .. } = settlement;
+    let is_plain = ending.ctid().is_some() && ending.then().is_empty() && plan.is_none() && !in_lane;
+    Weight { weight: 1 + ending.bytes() / BYTES_PER_ENDING, hurries: !is_plain }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::new_job::NewJob;
+    use crate::postgres::Ctid;
+
+    #[test]
+    fn only_endings_that_nothing_waits_for_keep_the_pace() {
+        let claim = Claim { id: 1, fence: 1, holder: 1 };
+        let done = |ctid| Settlement::new(claim, Ending::done(History::All, ctid));
+        let plain = done(Some(Ctid::default()));
+        let then = vec![NewJob::raw("next", "{}")];
+        let ending = Ending::Done { history: History::All, ctid: Some(Ctid::default()), result: None, then };
+        assert!(!weigh(&plain).hurries);
+        assert!(weigh(&done(None)).hurries, "a step");
+        assert!(weigh(&Settlement { in_lane: true, ..plain }).hurries);
+        let large = Ending::Done {
+            history: History::All,
+            ctid: None,
+            result: Some("x".repeat(1 << 18)),
+            then: vec![],
+        };
+        assert_eq!(weigh(&Settlement::new(claim, large)).weight, 17, "a batch has at most 16 MB of results");
+        assert!(weigh(&Settlement::new(claim, ending)).hurries);
+        assert!(weigh(&Settlement::release(claim)).hurries);
     }
 }

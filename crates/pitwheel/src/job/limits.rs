@@ -11,6 +11,8 @@ pub const ENQUEUE_MAX: usize = 500;
 pub const LANES_MAX: usize = 100;
 /// Endings per settle, and results per report.
 pub const SETTLE_MAX: usize = 1000;
+/// An ending with this many bytes, of its result and its followers, counts as one more, so that a batch has at most 16 MB.
+pub const BYTES_PER_ENDING: usize = 16 * 1024;
 /// Followers per job. More jobs belong into an enqueue of their own.
 pub const FOLLOWERS_MAX: usize = 100;
 /// Bytes of the payloads, metadata and keys of the followers of one job. They are written by one statement, and a remote worker
