@@ -9,14 +9,12 @@ use pitwheel::{Replay, Unpark};
 use pitwheel_server::outbox_views::{EventLine, OutboxInFull, ParkedLine};
 use serde_json::json;
 
+use self::view::OUTBOX;
 use crate::database;
 use crate::exit::{Code, CommandError};
 use crate::output::{print, print_json, print_message};
 use crate::settings::Settings;
 use crate::time::parse_time;
-
-/// The table of Pitwheel itself.
-const OUTBOX: &str = "pitwheel.outbox";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum OutboxCommand {

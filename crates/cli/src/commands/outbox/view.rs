@@ -4,9 +4,11 @@ use std::time::{Duration, SystemTime};
 
 use pitwheel::{EventTrace, OutboxStatus, ParkedEntity, RelaySummary, ShardSummary};
 
-use super::OUTBOX;
 use crate::output::table::{Column, render};
 use crate::time::relative;
+
+/// The table of Pitwheel itself.
+pub(super) const OUTBOX: &str = "pitwheel.outbox";
 
 /// How long ago something was, from seconds.
 fn ago(seconds: Option<f64>, now: SystemTime) -> String {
