@@ -248,6 +248,25 @@ async fn a_failed_head_keeps_its_lane_waiting_unless_it_lets_others_pass() -> Re
     Ok(())
 }
 
+/// Of jobs that all wait for their time and let others pass, the one whose time comes first is the head.
+#[tokio::test]
+async fn a_job_that_may_pass_does_not_wait_for_the_time_of_the_head() -> Result<()> {
+    let db = TestDb::new().await?;
+    let pitwheel = db.pitwheel();
+    let in_hours = |hours: u64| {
+        pitwheel.enqueue(test_job().lane("a").lane_pass(true).delay(Duration::from_secs(3600 * hours)))
+    };
+    let (three, two, four) = (in_hours(3).await?.id, in_hours(2).await?.id, in_hours(4).await?.id);
+    assert_eq!(states(&db, [three, two, four]).await?, [BLOCKED, WAITING, BLOCKED]);
+
+    // A node finds that another one comes first now.
+    pitwheel.change(&[four], Change::Reschedule(None)).await?;
+    assert_eq!(db.promote().await?, 1);
+    assert_eq!(states(&db, [three, two, four]).await?, [BLOCKED, BLOCKED, WAITING]);
+    assert_eq!(db.claim(9).await?.iter().map(|job| job.claim.id).collect::<Vec<_>>(), [four]);
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_delayed_head_keeps_its_lane_waiting() -> Result<()> {
     let db = TestDb::new().await?;

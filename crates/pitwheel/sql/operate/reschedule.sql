@@ -25,7 +25,13 @@ moved as (
     from target
     where job.id = any (array(select target.id from target))
       and job.id = target.id
-    returning job.id, job.queue, coalesce(job.lane_at, job.run_at) as run_at, job.recurring
+    returning job.id, job.queue, coalesce(job.lane_at, job.run_at) as run_at, job.recurring, job.lane
+),
+-- Among jobs that let others pass, another one may come first now.
+checked as (
+    insert into pitwheel.lane_check (xid, lane)
+    select pg_current_xact_id(), moved.lane from moved where moved.lane is not null
+    on conflict (xid, lane) do nothing
 ),
 mirrored as (
     update pitwheel.recurring

@@ -57,6 +57,7 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "prune_outbox_rights",
         sql: include_str!("../../migrations/0015_prune_outbox_rights.sql"),
     },
+    Migration { version: 16, name: "lane_pass", sql: include_str!("../../migrations/0016_lane_pass.sql") },
 ];
 
 /// Lets one node migrate at a time.
