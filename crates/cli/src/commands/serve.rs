@@ -33,6 +33,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "MINUTES", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=10_080), env = "PITWHEEL_STALE_AFTER")]
     stale_after: u64,
 
+    /// Days to keep finished jobs; of the nodes and workers of a database, the shortest time counts
+    #[arg(long, value_name = "DAYS", default_value = "7", value_parser = clap::value_parser!(u64).range(1..=36_500), env = "PITWHEEL_KEEP_HISTORY")]
+    keep_history: u64,
+
     /// Only answer calls: send no jobs to workers, and do no maintenance; other nodes or workers must
     #[arg(long, env = "PITWHEEL_NO_WORKER", value_parser = FalseyValueParser::new())]
     no_worker: bool,
@@ -66,6 +70,7 @@ impl ServeArgs {
         let mut options = Options::default();
         options.lease = Duration::from_secs(self.lease);
         options.stale_after = Duration::from_secs(self.stale_after * 60);
+        options.keep_history = Duration::from_secs(self.keep_history * 24 * 3600);
         options.serve_workers = !self.no_worker;
         options.require_tokens = self.require_tokens;
         options.traces = self.otlp.is_some();

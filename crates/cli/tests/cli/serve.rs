@@ -160,3 +160,25 @@ fn a_node_without_workers_answers_and_runs_nothing() -> Result {
     block_until("the job is done", || count(&db, "job_history") == 1)?;
     Ok(())
 }
+
+#[test]
+fn a_node_keeps_finished_jobs_for_as_long_as_it_was_told() -> Result {
+    let db = Db::migrated()?;
+    let add_day = "do $$ declare day date; part text; begin
+        foreach day in array array[now()::date - 20, now()::date - 40] loop
+            part := 'job_history_' || to_char(day, 'YYYYMMDD');
+            execute format('create table pitwheel.%I partition of pitwheel.job_history for values from (%L) to (%L)',
+                part, day, day + 1);
+        end loop;
+    end $$";
+    psql(&db.url, add_day)?;
+    let old = |days: u32| {
+        let part = format!("'pitwheel.job_history_' || to_char(now()::date - {days}, 'YYYYMMDD')");
+        psql(&db.url, &format!("select to_regclass({part}) is not null")).is_ok_and(|there| there == "t")
+    };
+    let node = Node::start(&db, "127.0.0.1:0", &["--keep-history", "30"])?;
+    block_until("the node has pruned", || !old(40))?;
+    assert!(old(20), "younger than 30 days");
+    node.end("TERM")?;
+    Ok(())
+}
