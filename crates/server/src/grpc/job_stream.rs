@@ -88,7 +88,8 @@ impl JobStream {
         let (unsent, ahead) = std::mem::take(&mut self.ahead).into_iter().partition(which);
         let unsent: VecDeque<Claimed> = unsent;
         self.ahead = ahead;
-        self.node.release(unsent.into_iter().map(|job| job.claim).collect());
+        let claims = self.node.streams.lock().give_up(self.worker, &unsent);
+        self.node.release(claims);
     }
 }
 

@@ -38,6 +38,15 @@ impl Streams {
         Some(jobs)
     }
 
+    /// Jobs that were claimed for a worker are not sent to it, so their bytes do not wait any more. Returns their claims.
+    #[must_use = "claims that were not sent must be released"]
+    pub(crate) fn give_up(&mut self, worker: i64, unsent: &VecDeque<Claimed>) -> Vec<Claim> {
+        if let Some(stream) = self.open.get_mut(&worker) {
+            stream.left_queue(unsent.iter().map(job_bytes).sum());
+        }
+        unsent.iter().map(|job| job.claim).collect()
+    }
+
     /// Jobs that were claimed ahead for this worker wait for too long and will be released.
     pub(crate) fn forget_pace(&mut self, worker: i64) {
         if let Some(stream) = self.open.get_mut(&worker) {

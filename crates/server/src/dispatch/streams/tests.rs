@@ -151,6 +151,28 @@ fn a_worker_that_keeps_jobs_has_no_more_than_some_megabytes_of_them() {
 }
 
 #[test]
+fn a_stream_gets_jobs_however_many_were_claimed_ahead_and_released() {
+    let (mut streams, _messages) = stream(1);
+    let group = streams.groups[0].clone();
+    let large = |id: i64| Claimed { payload: "x".repeat(250_000), ..job(id) };
+    assert_eq!(streams.reserve(&group, None).total, 1);
+    assert_eq!(streams.send(vec![large(0)]), []);
+    streams.start(WORKER, &mut VecDeque::from([large(0)]), Waker::noop()).expect("it is open");
+    for id in 1..=100 {
+        streams.open.get_mut(&WORKER).expect("it is open").reserve();
+        assert_eq!(streams.send(vec![large(id)]), [], "job {id}");
+        let mut ahead = VecDeque::from([large(id)]);
+        let sent = streams.start(WORKER, &mut ahead, Waker::noop()).expect("it is open");
+        assert!(sent.is_empty(), "the slot is taken");
+        let released = streams.give_up(WORKER, &ahead);
+        assert_eq!(released, [claim(id)]);
+        streams.ended(released.into_iter());
+    }
+    streams.ended([claim(0)].into_iter());
+    assert_eq!(streams.open[&WORKER].wanted(), 1, "nothing waits for its slot");
+}
+
+#[test]
 fn few_jobs_are_spread_over_workers_and_many_go_to_one_at_a_time() {
     let (mut streams, _messages) = stream(CLAIM_MAX);
     let group = streams.groups[0].clone();
