@@ -7,7 +7,7 @@ use pitwheel::engine::{
     Batcher, Ending, Linger, Pool, SettleResult, Settlement, Weight, settle_with_due, written_followers,
 };
 use pitwheel::{Claim, Error, History, Pitwheel};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::dispatch::claim_hints::ClaimHints;
 use crate::dispatch::recent::RecentClaims;
@@ -33,6 +33,8 @@ struct Report {
     /// Where each of them comes from.
     sources: Vec<Source>,
     reply: oneshot::Sender<Result<Vec<SettleResult>, NotWritten>>,
+    /// Its place among the reports that wait. It is free when the report was written, and not when its caller has given up.
+    _room: OwnedSemaphorePermit,
 }
 
 /// Why a report or a heartbeat was not written.
@@ -77,11 +79,11 @@ impl Reports {
         sources: Vec<Source>,
         waited: bool,
     ) -> Result<Vec<SettleResult>, NotWritten> {
-        let _room = self.room.acquire().await.map_err(|_| NotWritten::Stopping)?;
+        let room = self.room.clone().acquire_owned().await.map_err(|_| NotWritten::Stopping)?;
         let (reply, replied) = oneshot::channel();
         let weight = endings.iter().map(weight).sum();
         self.queue
-            .push([Report { weight, waited, endings, sources, reply }])
+            .push([Report { weight, waited, endings, sources, reply, _room: room }])
             .map_err(|_| NotWritten::Stopping)?;
         replied.await.unwrap_or(Err(NotWritten::Stopping))
     }
@@ -198,5 +200,30 @@ fn leaves_history(ending: &Ending) -> bool {
         Ending::Done { history, result, .. } => result.is_some() || *history == History::All,
         Ending::Dead { .. } | Ending::Cancelled { .. } => true,
         Ending::Retry { .. } | Ending::Snooze { .. } | Ending::Release | Ending::Crash { .. } => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use tokio::task::unconstrained;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_report_keeps_its_place_when_its_caller_has_given_up() {
+        let reports = Reports::new();
+        for id in 0..2 * REPORTS_MAX as i64 {
+            // Nothing writes, so the caller waits. It is dropped here.
+            let caller = reports.release(vec![Claim { id, fence: 1, holder: 1 }]);
+            assert!(unconstrained(caller).now_or_never().is_none());
+        }
+        reports.close();
+        let mut waited = 0;
+        while let Some(batch) = reports.queue.next().await {
+            waited += batch.len();
+        }
+        assert_eq!(waited, REPORTS_MAX, "the others found no room");
+        assert_eq!(reports.room.available_permits(), REPORTS_MAX, "what was taken out frees its place");
     }
 }
