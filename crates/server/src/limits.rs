@@ -14,8 +14,10 @@ pub(crate) const STREAMS_MAX: usize = 10_000;
 pub(crate) const TOKEN_STREAMS_MAX: usize = 2_000;
 
 const SLOTS_MAX: u32 = 10_000;
-const QUEUES_MAX: usize = 100;
-const KINDS_MAX: usize = 1_000;
+pub(crate) const QUEUES_MAX: usize = 100;
+pub(crate) const KINDS_MAX: usize = 1_000;
+/// Claims that the ended streams of one heartbeat hold: ten streams with the most slots.
+pub(crate) const HOLDING_MAX: usize = 10 * SLOTS_MAX as usize;
 /// Characters of a worker's name; the rest is cut off.
 const NAME_CHARS_MAX: usize = 200;
 /// From 1970 to the year 2200. A later time is a mistake.
@@ -98,10 +100,10 @@ pub(crate) fn followers(len: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks that the followers of all results of a report are not too many.
-pub(crate) fn all_followers(len: usize, max: usize) -> Result<(), Error> {
+/// Checks that the entries of a message are not too many.
+pub(crate) fn entries(what: &str, len: usize, max: usize) -> Result<(), Error> {
     if len > max {
-        return invalid(format!("the request has {len} followers: send at most {max} at a time"));
+        return invalid(format!("the request has {len} {what}: send at most {max} at a time"));
     }
     Ok(())
 }
