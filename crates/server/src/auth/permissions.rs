@@ -30,7 +30,7 @@ pub(crate) fn needed(method: &Method, path: &str) -> Option<Permission> {
         "jobs" if resource == "jobs" => Some(Permission::Enqueue),
         "recurring" if resource == "recurring" => Some(Permission::Enqueue),
         "pipelines" if resource == "pipelines" => Some(Permission::Enqueue),
-        "jobs" | "pipelines" | "queues" | "recurring" | "workers" => Some(Permission::Operate),
+        "jobs" | "outbox" | "pipelines" | "queues" | "recurring" | "workers" => Some(Permission::Operate),
         "kinds" | "tokens" => Some(Permission::Administer),
         _ => None,
     }
@@ -51,6 +51,8 @@ mod tests {
             (Method::PUT, "/api/v1/recurring/7/cadence", Some(Permission::Operate)),
             (Method::POST, "/api/v1/pipelines", Some(Permission::Enqueue)),
             (Method::POST, "/api/v1/pipelines/7/cancel", Some(Permission::Operate)),
+            (Method::POST, "/api/v1/outbox/unpark", Some(Permission::Operate)),
+            (Method::POST, "/api/v1/outbox/replay", Some(Permission::Operate)),
             (Method::PUT, "/api/v1/kinds/work", Some(Permission::Administer)),
             (Method::POST, "/api/v1/tokens", Some(Permission::Administer)),
             (Method::GET, "/api/v1/jobs", None),

@@ -189,3 +189,31 @@ pub(crate) async fn not_found(request: Request) -> Response {
     let path = request.uri().path();
     Problem::not_found(format!("there is no route `{path}`: see /api/openapi.json")).into_response()
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::http::Method;
+
+    use super::*;
+    use crate::auth::permissions::needed;
+
+    #[test]
+    fn every_call_with_a_body_needs_a_permission_before_it_is_read() {
+        let (_, document) = api_routes().split_for_parts();
+        let mut with_body = 0;
+        for (path, item) in &document.paths.paths {
+            for (method, operation) in [
+                (Method::POST, &item.post),
+                (Method::PUT, &item.put),
+                (Method::PATCH, &item.patch),
+                (Method::DELETE, &item.delete),
+            ] {
+                if operation.as_ref().is_some_and(|operation| operation.request_body.is_some()) {
+                    with_body += 1;
+                    assert!(needed(&method, &format!("{API}{path}")).is_some(), "{method} {path}");
+                }
+            }
+        }
+        assert!(with_body > 10, "{with_body} calls with a body");
+    }
+}
