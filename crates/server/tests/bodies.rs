@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::future::poll_fn;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -14,6 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tonic::client::Grpc;
+use tonic::codegen::Service;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
@@ -101,6 +103,41 @@ async fn a_body_that_is_too_large_is_refused_before_it_is_read() -> Result<()> {
     let status = enqueue(&node, &producer, large).await?;
     assert_eq!(status.code(), Code::InvalidArgument, "{status}");
     assert!(status.message().contains("smaller batches"), "{status}");
+    node.stop().await
+}
+
+/// The status of a call to Enqueue with this body, whose length stands in its header.
+async fn enqueue_body(node: &Node, secret: &str, body: Vec<u8>) -> Result<Code> {
+    let mut channel = tonic::transport::Endpoint::new(node.url())?.connect().await?;
+    let request = tonic::codegen::http::Request::post("/pitwheel.v1.JobService/Enqueue")
+        .header("authorization", format!("Bearer {secret}"))
+        .header("content-type", "application/grpc")
+        .header("content-length", body.len())
+        .body(tonic::body::Body::new(axum::body::Body::from(body)))?;
+    poll_fn(|context| channel.poll_ready(context)).await?;
+    let response = timeout(WAIT_MAX, channel.call(request)).await??;
+    let status = Status::from_header_map(response.headers());
+    Ok(status.map_or(Code::Ok, |status| status.code()))
+}
+
+#[tokio::test]
+async fn a_body_with_a_second_message_is_refused() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = start_with_tokens(&db).await?;
+    let producer = secret(&db, Role::Producer).await?;
+    // A prefix with the length 8, and one job of the kind `work`.
+    let message = [b"\0\0\0\0\x08".as_slice(), b"\x0a\x06\x0a\x04work"].concat();
+    assert_eq!(enqueue_body(&node, &producer, message.clone()).await?, Code::Ok);
+    // 16,313 empty jobs. Read as a part of the first message, its length of 0x7f7a ends with the tag of a field that is skipped, and
+    // its first field is the length of that: 32,624 bytes.
+    let hidden =
+        [b"\0\0\0\x7f\x7a".as_slice(), b"\xf0\xfe\x01\x80\0", &b"\x0a\0".repeat(16_313), b"\x10\x80\0"];
+    for rest in [&hidden.concat(), message.as_slice(), &message[..7], &[0]] {
+        let code = enqueue_body(&node, &producer, [&message, rest].concat()).await?;
+        assert_eq!(code, Code::InvalidArgument, "{} more bytes", rest.len());
+    }
+    assert_eq!(enqueue_body(&node, &producer, message[..4].to_vec()).await?, Code::InvalidArgument);
+    assert_eq!(db.count("select count(*) from pitwheel.job").await?, 1);
     node.stop().await
 }
 

@@ -143,6 +143,17 @@ fn too_slow() -> Problem {
     Problem::too_slow(format!("the body was not complete after {BODY_TIME_MAX:?}: send smaller batches"))
 }
 
+/// The message of a call that has one. A body with more is refused: the decoder decodes the second message too, and nothing has
+/// counted its entries.
+fn only_message(body: &[u8]) -> Result<&[u8], Problem> {
+    let message = body.split_first_chunk::<PREFIX_BYTES>().filter(|([_, length @ ..], message)| {
+        usize::try_from(u32::from_be_bytes(*length)).is_ok_and(|length| length == message.len())
+    });
+    message
+        .map(|(_, message)| message)
+        .ok_or_else(|| Problem::invalid("the body is not one message of gRPC: send one message per call"))
+}
+
 fn declared(headers: &HeaderMap) -> Option<usize> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
@@ -158,7 +169,7 @@ pub(crate) async fn read_body(State(bodies): State<Arc<Bodies>>, request: Reques
         return next.run(request).await;
     }
     let token = request.extensions().get::<Caller>().and_then(Caller::token);
-    let kind = (declared(request.headers()), is_grpc_path(path));
+    let (declared, is_grpc) = (declared(request.headers()), is_grpc_path(path));
     let (parts, body) = request.into_parts();
     let read = async {
         if is_health {
@@ -167,8 +178,10 @@ pub(crate) async fn read_body(State(bodies): State<Arc<Bodies>>, request: Reques
                 .map(|bytes| (bytes, None))
                 .map_err(|_| too_large(HEALTH_BYTES_MAX + 1, HEALTH_BYTES_MAX));
         }
-        let (bytes, room) = bodies.read(token, kind, body).await?;
-        entries::check(parts.uri.path(), bytes.get(PREFIX_BYTES..).unwrap_or_default())?;
+        let (bytes, room) = bodies.read(token, (declared, is_grpc), body).await?;
+        if is_grpc {
+            entries::check(parts.uri.path(), only_message(&bytes)?)?;
+        }
         Ok((bytes, Some(room)))
     };
     match timeout(BODY_TIME_MAX, read).await.unwrap_or_else(|_| Err(too_slow())) {
