@@ -12,6 +12,7 @@ use pitwheel_server::{Options, Server};
 use pitwheel_testkit::{Http, TestDb, WAIT_MAX, Work, start_worker, wait_until};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 use tonic::{Code, Request};
 
 use crate::support::{Node, claim_of, next_assignments, next_welcome, stream_request};
@@ -287,5 +288,33 @@ async fn a_server_reachable_from_other_machines_starts_only_if_a_token_exists() 
     let http = Http::new(([127, 0, 0, 1], node.address.port()).into());
     assert_eq!(http.get("/api/v1/queues").await?.status, 401, "a caller on this machine needs a token too");
     assert_eq!(http.token(&secret).get("/api/v1/queues").await?.status, 200);
+    node.stop().await
+}
+
+#[tokio::test]
+async fn streams_that_are_opened_at_once_do_not_exceed_the_limit_of_a_token() -> Result<()> {
+    const STREAMS_MAX: usize = 2000;
+    let db = TestDb::new().await?;
+    let mut options = Options::default();
+    options.require_tokens = true;
+    // So long that no worker needs a heartbeat here.
+    options.lease = Duration::from_secs(3600);
+    let node = Node::start_with(db.pitwheel(), options, "127.0.0.1:0".parse()?).await?;
+    let worker = secret(&db, "worker", Role::Worker).await?;
+    let mut opening = JoinSet::new();
+    for _ in 0..3 {
+        // One connection has room for fewer calls than one token.
+        let client = node.workers().await?;
+        for _ in 0..(STREAMS_MAX + 100) / 3 {
+            let (mut client, request) = (client.clone(), with_token(stream_request(1), &worker)?);
+            opening.spawn(async move { client.stream_jobs(request).await });
+        }
+    }
+    let opened = tokio::time::timeout(2 * WAIT_MAX, opening.join_all()).await?;
+    let (open, refused): (Vec<_>, Vec<_>) = opened.into_iter().partition(Result::is_ok);
+    assert_eq!((open.len(), refused.len()), (STREAMS_MAX, 100));
+    let refusal = refused.into_iter().find_map(Result::err).context("none was refused")?;
+    assert_eq!(refusal.code(), Code::ResourceExhausted, "{refusal}");
+    drop(open);
     node.stop().await
 }

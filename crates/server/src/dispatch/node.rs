@@ -20,6 +20,7 @@ use crate::dispatch::release::Releaser;
 use crate::dispatch::reports::Reports;
 use crate::dispatch::stream::{StreamMessage, StreamOptions, stream_channel};
 use crate::dispatch::streams::SharedStreams;
+use crate::dispatch::streams::places::Place;
 use crate::options::Options;
 
 /// Two claims and two settles at a time, one comparison of streams with the database, and one hint to other nodes.
@@ -131,6 +132,7 @@ impl Node {
     /// gets only jobs that are claimed by their ids.
     pub(crate) async fn open(
         &self,
+        place: Place,
         worker: Registration,
         process: String,
         keeps_ahead: bool,
@@ -143,6 +145,7 @@ impl Node {
         let (group, is_new) = streams.group(worker.queues, worker.kinds);
         let options = StreamOptions { slots: worker.slots, token: worker.token, process, keeps_ahead };
         streams.open(id, group.clone(), options, sender);
+        place.opened(&mut streams);
         drop(streams);
         if is_new && has_queues {
             self.claims.spawn(claimer::run(GroupSink {

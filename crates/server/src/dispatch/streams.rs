@@ -2,6 +2,7 @@
 
 mod alone;
 mod by_id;
+pub(crate) mod places;
 mod slots;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -36,6 +37,8 @@ impl SharedStreams {
 #[derive(Default)]
 pub(crate) struct Streams {
     open: HashMap<i64, Stream>,
+    /// How many are being opened, by token.
+    opening: HashMap<Option<i64>, usize>,
     outstanding: Outstanding,
     groups: Vec<Arc<Group>>,
     suspects: Suspects,
@@ -53,11 +56,6 @@ impl Streams {
     /// The workers whose streams are open here.
     pub(crate) fn workers(&self) -> Vec<i64> {
         self.open.keys().copied().collect()
-    }
-
-    /// The number of streams that were opened with a token.
-    pub(crate) fn count_of_token(&self, token: i64) -> usize {
-        self.open.values().filter(|stream| stream.token == Some(token)).count()
     }
 
     /// The token of a stream that is open here.
@@ -122,7 +120,7 @@ impl Streams {
     /// Ends every stream.
     pub(crate) fn close_all(&mut self) {
         self.groups.iter().for_each(|group| group.stop.cancel());
-        *self = Streams::default();
+        *self = Streams { opening: std::mem::take(&mut self.opening), ..Streams::default() };
     }
 
     /// Wakes the claimers that take from a queue; `None`: all claimers.

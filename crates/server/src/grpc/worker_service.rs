@@ -20,6 +20,7 @@ use crate::dispatch::node::Node;
 use crate::dispatch::not_claimed::NotClaimed;
 use crate::dispatch::reports::NotWritten;
 use crate::dispatch::source::Source;
+use crate::dispatch::streams::places::{Full, Place};
 use crate::grpc::job_stream::JobStream;
 use crate::grpc::messages::{claim, claim_message, claim_refused, duration};
 use crate::grpc::results::{self, Reported, Write};
@@ -36,23 +37,19 @@ impl Workers {
         Workers { node }
     }
 
-    /// Refuses a stream if this node, or the caller's token, has too many already.
-    fn check_stream_count(&self, caller: &Caller) -> Result<(), Problem> {
-        let streams = self.node.streams.lock();
-        if streams.len() >= limits::STREAMS_MAX {
-            let max = limits::STREAMS_MAX;
-            return Err(Problem::busy(format!("this node already has {max} streams: use another node")));
-        }
-        match caller.token() {
-            Some(token) if streams.count_of_token(token) >= limits::TOKEN_STREAMS_MAX => {
-                Err(Problem::busy(format!(
-                    "`{}` already has {} streams on this node: use another token or another node",
-                    caller.name(),
-                    limits::TOKEN_STREAMS_MAX
-                )))
-            }
-            _ => Ok(()),
-        }
+    /// Takes a place for a stream of the caller, unless this node or the caller's token has too many already.
+    fn take_place(&self, caller: &Caller) -> Result<Place, Problem> {
+        self.node.streams.take_place(caller.token()).map_err(|full| match full {
+            Full::Node => Problem::busy(format!(
+                "this node already has {} streams: use another node",
+                limits::STREAMS_MAX
+            )),
+            Full::Token => Problem::busy(format!(
+                "`{}` already has {} streams on this node: use another token or another node",
+                caller.name(),
+                limits::TOKEN_STREAMS_MAX
+            )),
+        })
     }
 
     /// Frees the slots of what was reported, before it is written: here, and by a hint at the nodes that sent the others.
@@ -224,8 +221,8 @@ impl WorkerService for Workers {
         if node.is_stopping() {
             return Err(NotWritten::Stopping.into());
         }
-        self.check_stream_count(&caller)?;
-        let opened = node.open(worker, request.process, request.keeps_ahead).await;
+        let place = self.take_place(&caller)?;
+        let opened = node.open(place, worker, request.process, request.keeps_ahead).await;
         let (worker_id, messages) = opened.map_err(status)?;
         let welcome = v1::Welcome {
             worker_id,
