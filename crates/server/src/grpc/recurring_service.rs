@@ -13,6 +13,8 @@ use crate::grpc::messages::{duration, span};
 use crate::grpc::status::status;
 use crate::limits;
 
+const NO_SUCH_KEY: Error = Error::NotFound(0, "no recurring job has this kind and key");
+
 pub(crate) struct Recurring {
     pitwheel: Pitwheel,
 }
@@ -26,6 +28,21 @@ impl Recurring {
     fn operated_by(&self, caller: &Caller) -> Result<RecurringJobs, Status> {
         caller.check(Permission::Operate)?;
         Ok(self.pitwheel.acting_as(caller.name()).recurring())
+    }
+
+    /// The recurring job that a request names. One of a redacted kind is not found by its key if the caller may not see it: that would
+    /// tell whether there is one.
+    async fn shown(
+        &self,
+        name: Option<v1::RecurringName>,
+        caller: &Caller,
+    ) -> Result<RecurringDetail, Error> {
+        let by_key = matches!(name, Some(v1::RecurringName { name: Some(Name::Key(_)) }));
+        let detail = named(&self.pitwheel.recurring(), name).await?;
+        if by_key && detail.summary.redacted && caller.needs_redaction() {
+            return Err(NO_SUCH_KEY);
+        }
+        Ok(detail)
     }
 }
 
@@ -50,7 +67,7 @@ impl RecurringService for Recurring {
     ) -> Result<Response<v1::GetRecurringResponse>, Status> {
         let caller = Caller::of(&request)?;
         caller.check(Permission::ViewJob)?;
-        let detail = named(&self.pitwheel.recurring(), request.into_inner().name).await.map_err(status)?;
+        let detail = self.shown(request.into_inner().name, &caller).await.map_err(status)?;
         Ok(Response::new(v1::GetRecurringResponse { recurring: Some(message(detail, &caller)) }))
     }
 
@@ -113,12 +130,12 @@ impl RecurringService for Recurring {
         &self,
         request: Request<v1::ListRunTimesRequest>,
     ) -> Result<Response<v1::ListRunTimesResponse>, Status> {
-        Caller::of(&request)?.check(Permission::ViewJob)?;
+        let caller = Caller::of(&request)?;
+        caller.check(Permission::ViewJob)?;
         let v1::ListRunTimesRequest { name, count } = request.into_inner();
-        let recurring = self.pitwheel.recurring();
-        let detail = named(&recurring, name).await.map_err(status)?;
+        let detail = self.shown(name, &caller).await.map_err(status)?;
         let count = if count == 0 { 5 } else { count as usize };
-        let times = recurring.next_times(detail.summary.id, count).await.map_err(status)?;
+        let times = self.pitwheel.recurring().next_times(detail.summary.id, count).await.map_err(status)?;
         Ok(Response::new(v1::ListRunTimesResponse { times: times.into_iter().map(Into::into).collect() }))
     }
 }
@@ -129,7 +146,7 @@ async fn named(recurring: &RecurringJobs, name: Option<v1::RecurringName>) -> Re
         Some(Name::RecurringId(id)) => recurring.get(id).await,
         Some(Name::Key(v1::RecurringKey { kind, key })) => {
             let found = recurring.find(&kind, &key).await?;
-            found.ok_or(Error::NotFound(0, "no recurring job has this kind and key"))
+            found.ok_or(NO_SUCH_KEY)
         }
         None => Err(Error::Invalid("the request has no `name`: give an id, or kind and key".into())),
     }

@@ -14,6 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::auth::caller::{Caller, Permission};
 use crate::http::extract::{Body, Path, Query, limited};
+use crate::http::hidden::{FoundBy, page_of_shown};
 use crate::http::responses::{BodyErrorResponses, ErrorResponses};
 use crate::limits;
 use crate::observe::traces;
@@ -38,7 +39,7 @@ pub(crate) struct JobFilter {
     #[param(value_type = Option<JobState>)]
     #[schema(value_type = Option<JobState>)]
     state: Option<String>,
-    /// Only jobs with this key.
+    /// Only jobs with this key; those of redacted kinds only for callers who may see keys.
     key: Option<String>,
     /// Only ids below this one: `next` of the previous page.
     before: Option<i64>,
@@ -72,6 +73,13 @@ pub(crate) struct JobPage {
     next: Option<i64>,
 }
 
+impl JobPage {
+    pub(crate) fn new(page: pitwheel::JobPage, redact: bool) -> JobPage {
+        let jobs = page.jobs.into_iter().map(|job| JobLine::new(job, redact)).collect();
+        JobPage { jobs, next: page.next }
+    }
+}
+
 /// Lists jobs, live and finished, newest first, without their payloads.
 #[utoipa::path(get, path = "/jobs", tag = "jobs", params(JobFilter), responses((status = 200, description = "One page of jobs", body = JobPage), ErrorResponses))]
 pub(crate) async fn list_jobs(
@@ -100,14 +108,12 @@ pub(crate) async fn list_history(
 }
 
 async fn page(pitwheel: &Pitwheel, caller: &Caller, filter: &Filter) -> Result<Json<JobPage>, Problem> {
-    let page = pitwheel.jobs(filter).await?;
-    Ok(Json(job_page(page, caller.needs_redaction(), filter.key.is_some())))
-}
-
-/// One page. `by_hidden`: the jobs were found by a key or a lane, which would tell a caller who may not see these whether a job has it.
-pub(crate) fn job_page(page: pitwheel::JobPage, redact: bool, by_hidden: bool) -> JobPage {
-    let shown = page.jobs.into_iter().filter(|job| !(redact && job.redacted && by_hidden));
-    JobPage { jobs: shown.map(|job| JobLine::new(job, redact)).collect(), next: page.next }
+    let redact = caller.needs_redaction();
+    let page = match &filter.key {
+        Some(_) if redact => page_of_shown(pitwheel, FoundBy::Key(filter), filter.limit).await?,
+        _ => pitwheel.jobs(filter).await?,
+    };
+    Ok(Json(JobPage::new(page, redact)))
 }
 
 /// Shows one job in full, with its payload and errors.

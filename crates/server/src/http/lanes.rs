@@ -2,13 +2,14 @@
 
 use axum::Json;
 use axum::extract::State;
-use pitwheel::{Lane, Pitwheel};
+use pitwheel::{JobSummary, Lane, Pitwheel};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::auth::caller::{Caller, Permission};
 use crate::http::extract::Query;
-use crate::http::jobs::{JobPage, job_page};
+use crate::http::hidden::{FoundBy, page_of_shown};
+use crate::http::jobs::JobPage;
 use crate::http::responses::ErrorResponses;
 use crate::problem::Problem;
 use crate::views::JobLine;
@@ -41,9 +42,10 @@ pub(crate) struct LanePage {
 /// The current job of a lane.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct LaneCurrent {
-    /// The id of the job that was claimed last; null: none was claimed, or it was forgotten with its history.
+    /// The id of the job that was claimed last; null: none was claimed, it was forgotten with its history, or the caller may not see
+    /// whether a job has this lane.
     id: Option<i64>,
-    /// That job; null: there is none, its kind keeps no history, or it is redacted.
+    /// That job; null: there is none, its kind keeps no history, or the caller may not see it.
     job: Option<JobLine>,
 }
 
@@ -57,12 +59,16 @@ pub(crate) async fn show_current(
     caller.check(Permission::View)?;
     let redact = caller.needs_redaction();
     let current = pitwheel.lane_current(&Lane::from_json(&name.lane)?).await?;
+    // Of a job without history it is not known whether it is redacted.
+    let is_shown = |job: Option<&JobSummary>| !redact || job.is_some_and(|job| !job.redacted);
+    let current = current.filter(|current| is_shown(current.job.as_ref()));
     let id = current.as_ref().map(|current| current.id);
-    let job = current.and_then(|current| current.job).filter(|job| !(redact && job.redacted));
+    let job = current.and_then(|current| current.job);
     Ok(Json(LaneCurrent { id, job: job.map(|job| JobLine::new(job, redact)) }))
 }
 
-/// Lists the jobs of a lane, live and finished, newest first, without their payloads.
+/// Lists the jobs of a lane, live and finished, newest first, without their payloads; those of redacted kinds only for callers who may
+/// see lanes. For others, a page is chosen from at most 20,000 jobs of the lane, and the list ends if they do not fill it.
 #[utoipa::path(get, path = "/lanes/jobs", tag = "lanes", params(LanePage), responses((status = 200, description = "One page of jobs", body = JobPage), ErrorResponses))]
 pub(crate) async fn list_lane_jobs(
     State(pitwheel): State<Pitwheel>,
@@ -71,6 +77,10 @@ pub(crate) async fn list_lane_jobs(
 ) -> Result<Json<JobPage>, Problem> {
     caller.check(Permission::View)?;
     let lane = Lane::from_json(&page.lane)?;
-    let found = pitwheel.lane_jobs(&lane, page.before, page.limit.unwrap_or(0) as usize).await?;
-    Ok(Json(job_page(found, caller.needs_redaction(), true)))
+    let (redact, limit) = (caller.needs_redaction(), page.limit.unwrap_or(0) as usize);
+    let found = match redact {
+        true => page_of_shown(&pitwheel, FoundBy::Lane(&lane, page.before), limit).await?,
+        false => pitwheel.lane_jobs(&lane, page.before, limit).await?,
+    };
+    Ok(Json(JobPage::new(found, redact)))
 }
