@@ -4,4 +4,5 @@ pub(crate) mod admission;
 pub(crate) mod bodies;
 pub(crate) mod connections;
 mod entries;
+pub(crate) mod reflection;
 pub(crate) mod tls;

@@ -35,6 +35,7 @@ use crate::http::router::{Api, not_found, probe_routes, router};
 use crate::limits;
 use crate::listen::bodies::{Bodies, read_body};
 use crate::listen::connections::{incoming, mark_served};
+use crate::listen::reflection::{REFLECTION_BYTES_MAX, Reflections, limit_reflection};
 use crate::listen::tls::Tls;
 use crate::observe::health;
 use crate::observe::metrics::{self, Metrics};
@@ -275,6 +276,7 @@ fn check_public(prefixes: &[String]) -> Result<(), Error> {
 fn layered(routes: Router, bodies: Bodies, authentication: Arc<Authentication>) -> Router {
     routes
         .layer(from_fn_with_state(Arc::new(bodies), read_body))
+        .layer(from_fn_with_state(Arc::<Reflections>::default(), limit_reflection))
         .layer(from_fn_with_state(authentication, authenticate))
         .layer(from_fn(mark_served))
 }
@@ -296,7 +298,7 @@ fn grpc(api: &Api, reflection: ServerReflectionServer<impl ServerReflection>) ->
         .add_service(jobs.max_decoding_message_size(limits::MESSAGE_BYTES_MAX))
         .add_service(recurring.max_decoding_message_size(limits::MESSAGE_BYTES_MAX))
         .add_service(pipelines.max_decoding_message_size(limits::MESSAGE_BYTES_MAX))
-        .add_service(reflection);
+        .add_service(reflection.max_decoding_message_size(REFLECTION_BYTES_MAX));
     routes.into_axum_router().reset_fallback()
 }
 

@@ -5,19 +5,27 @@ mod support;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use pitwheel_testkit::{Http, TestDb, WAIT_MAX};
+use futures_util::{StreamExt, stream};
+use pitwheel_testkit::{Http, TestDb, WAIT_MAX, wait_until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
+use tonic_reflection::pb::v1::ServerReflectionRequest;
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 
 use crate::support::Node;
 
 const LEASE: Duration = Duration::from_secs(30);
 /// More than the server's limit of health watches.
 const WATCHES: usize = 1001;
+
+/// More than the server's limit of reflection streams.
+const REFLECTIONS: usize = 101;
 
 /// Waits until the server has closed the connection.
 async fn closed(mut socket: TcpStream) -> Result<()> {
@@ -95,5 +103,45 @@ async fn the_number_of_health_watches_is_limited() -> Result<()> {
     let checked = client.check(HealthCheckRequest::default()).await?.into_inner();
     assert_eq!(checked.status, 1, "a check is answered all the same");
     drop(watches);
+    node.stop().await
+}
+
+#[tokio::test]
+async fn the_number_of_reflection_streams_and_their_messages_are_limited() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let channel = tonic::transport::Endpoint::new(node.url())?.connect().await?;
+    let mut client = ServerReflectionClient::new(channel);
+    let symbol = MessageRequest::FileContainingSymbol("pitwheel.v1.JobService".into());
+    let known = ServerReflectionRequest { host: String::new(), message_request: Some(symbol) };
+    let stop = CancellationToken::new();
+    let until_stopped = |message| {
+        let stopped = Box::pin(stop.clone().cancelled_owned());
+        stream::iter([message]).chain(stream::pending().take_until(stopped))
+    };
+    let mut open = Vec::new();
+    let refused = loop {
+        match client.server_reflection_info(until_stopped(known.clone())).await {
+            Ok(answers) => open.push(answers.into_inner()),
+            Err(refused) => break refused,
+        }
+        assert!(open.len() < REFLECTIONS, "no limit");
+    };
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    for answers in &mut open {
+        let answer = timeout(WAIT_MAX, answers.message()).await??;
+        assert!(answer.is_some(), "those that are open are answered");
+    }
+    stop.cancel();
+    drop(open);
+    wait_until("there is room again", async || {
+        let mut client = client.clone();
+        Ok(client.server_reflection_info(until_stopped(known.clone())).await.is_ok())
+    })
+    .await?;
+    let long = ServerReflectionRequest { host: "x".repeat(2000), ..known };
+    let mut answers = client.server_reflection_info(until_stopped(long)).await?.into_inner();
+    let answer = timeout(WAIT_MAX, answers.message()).await?;
+    assert!(!matches!(answer, Ok(Some(_))), "a long message is answered");
     node.stop().await
 }

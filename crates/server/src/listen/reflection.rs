@@ -1,0 +1,83 @@
+//! Limits of reflection streams. Their bodies are not read before the handler runs, and a tool needs one for a moment only.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use futures_util::{Stream, StreamExt};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::auth::middleware::refusal;
+use crate::problem::Problem;
+
+/// The largest message to the reflection service: the name of a file or a symbol.
+pub(crate) const REFLECTION_BYTES_MAX: usize = 1024;
+/// Reflection streams of a node at a time.
+const STREAMS_MAX: usize = 100;
+/// A reflection stream is ended after this long; its client opens another one.
+const STREAM_AGE_MAX: Duration = Duration::from_secs(60);
+
+/// The reflection streams that are open.
+pub(crate) struct Reflections {
+    places: Arc<Semaphore>,
+}
+
+impl Default for Reflections {
+    fn default() -> Reflections {
+        Reflections { places: Arc::new(Semaphore::new(STREAMS_MAX)) }
+    }
+}
+
+/// Gives a reflection stream its place, or refuses it. The service reads the body until it ends, so the place belongs to the body.
+pub(crate) async fn limit_reflection(
+    State(reflections): State<Arc<Reflections>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if !request.uri().path().starts_with("/grpc.reflection.") {
+        return next.run(request).await;
+    }
+    let Ok(place) = reflections.places.clone().try_acquire_owned() else {
+        let problem = Problem::busy("this node has too many reflection streams: retry later");
+        return refusal(&request, problem);
+    };
+    next.run(request.map(|body| Body::from_stream(limited(body, place, STREAM_AGE_MAX)))).await
+}
+
+/// The body until it ends, or for so long.
+fn limited(
+    body: Body,
+    place: OwnedSemaphorePermit,
+    age_max: Duration,
+) -> impl Stream<Item = Result<Bytes, axum::Error>> {
+    let end = async move {
+        tokio::time::sleep(age_max).await;
+        drop(place);
+    };
+    body.into_data_stream().take_until(Box::pin(end))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_reflection_stream_ends_and_frees_its_place() {
+        let places = Arc::new(Semaphore::new(2));
+        let place = || places.clone().try_acquire_owned().expect("room");
+        let endless = Body::from_stream(stream::pending::<Result<Bytes, axum::Error>>());
+        let mut ended = limited(endless, place(), Duration::from_millis(1));
+        assert!(ended.next().await.is_none());
+        drop(ended);
+        assert_eq!(places.available_permits(), 2);
+        let dropped = limited(Body::from("name"), place(), STREAM_AGE_MAX);
+        assert_eq!(places.available_permits(), 1);
+        drop(dropped);
+        assert_eq!(places.available_permits(), 2);
+    }
+}
