@@ -20,7 +20,7 @@ pub(crate) enum KindsCommand {
     #[command(verbatim_doc_comment)]
     List,
 
-    /// Hide payloads, metadata and results of a kind from viewers.
+    /// Hide keys, lanes, notes, payloads, metadata, results and errors of a kind from viewers.
     ///
     /// `pitwheel serve` then shows them to operators and admins only. Workers still get the jobs
     /// that they run, and everyone who can log in to the database can read everything.
@@ -33,7 +33,7 @@ pub(crate) enum KindsCommand {
         name: String,
     },
 
-    /// Show payloads, metadata and results of a kind to everyone who may see its jobs.
+    /// Show what was hidden of a kind to everyone who may see its jobs.
     ///
     /// Example:
     ///   pitwheel kinds reveal invoice
@@ -84,11 +84,11 @@ async fn redact(name: &str, redacted: bool, settings: &Settings) -> anyhow::Resu
     }
     print_message(&if redacted {
         format!(
-            "kind `{name}` is redacted: `pitwheel serve` shows its payloads to operators and admins only; \
-             `pitwheel kinds reveal {name}` shows them again"
+            "kind `{name}` is redacted: `pitwheel serve` shows its payloads, results, keys and errors to operators and \
+             admins only; `pitwheel kinds reveal {name}` shows them again"
         )
     } else {
-        format!("kind `{name}` is revealed: everyone who may see its jobs can see their payloads")
+        format!("kind `{name}` is revealed: everyone who may see its jobs can see all of them")
     });
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! An event to add to the outbox.
 //!
-//! The SQL function `pitwheel.add_event` and the table's constraints have the same limits; a test compares them.
+//! The SQL function `pitwheel.add_event` and the table's constraints have the same limits, but for headers; a test compares them.
 
 use serde::Serialize;
 use serde_json::{Map, Value};

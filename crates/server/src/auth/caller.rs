@@ -117,7 +117,7 @@ impl Caller {
         )))
     }
 
-    /// Whether keys, notes, payloads, metadata, results and error messages of redacted kinds are hidden from this caller.
+    /// Whether keys, lanes, notes, payloads, metadata, results and error messages of redacted kinds are hidden from this caller.
     pub(crate) fn needs_redaction(&self) -> bool {
         !Permission::Operate.is_given_to(self.role)
     }

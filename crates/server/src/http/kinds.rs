@@ -32,7 +32,7 @@ pub(crate) async fn list_kinds(
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct KindSettings {
-    /// Whether keys, notes, payloads, metadata, results and error messages are hidden from callers who may not change jobs.
+    /// Whether keys, lanes, notes, payloads, metadata, results and error messages are hidden from callers who may not change jobs.
     redacted: bool,
 }
 
