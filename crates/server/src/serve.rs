@@ -34,7 +34,7 @@ use crate::http::recover::StaleAfter;
 use crate::http::router::{Api, not_found, probe_routes, router};
 use crate::limits;
 use crate::listen::bodies::{Bodies, read_body};
-use crate::listen::connections::{incoming, mark_served};
+use crate::listen::connections::{count_call, hold_call, incoming};
 use crate::listen::reflection::{REFLECTION_BYTES_MAX, Reflections, limit_reflection};
 use crate::listen::tls::Tls;
 use crate::observe::health;
@@ -277,8 +277,9 @@ fn layered(routes: Router, bodies: Bodies, authentication: Arc<Authentication>) 
     routes
         .layer(from_fn_with_state(Arc::new(bodies), read_body))
         .layer(from_fn_with_state(Arc::<Reflections>::default(), limit_reflection))
+        .layer(from_fn(hold_call))
         .layer(from_fn_with_state(authentication, authenticate))
-        .layer(from_fn(mark_served))
+        .layer(from_fn(count_call))
 }
 
 /// The gRPC services, with health checks, and `reflection`, which describes them.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
@@ -39,33 +39,67 @@ pub(crate) struct Admission {
 #[derive(Default)]
 struct Open {
     next: u64,
-    connections: HashMap<u64, IpAddr>,
+    connections: HashMap<u64, Place>,
     by_address: HashMap<IpAddr, usize>,
-    /// Those that sent no request yet, oldest first.
-    idle: BTreeMap<u64, (IpAddr, CancellationToken)>,
+    /// The ids of those that have no call under way, in the order in which they make room.
+    idle: BTreeMap<Turn, u64>,
+}
+
+/// The place of a connection.
+struct Place {
+    address: IpAddr,
+    evicted: CancellationToken,
+    /// `None`: it has a call under way.
+    turn: Option<Turn>,
+}
+
+/// When an idle connection makes room: first those that never sent a request, then those that have been idle for longest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Turn {
+    served: bool,
+    since: u64,
 }
 
 impl Open {
-    fn remove(&mut self, id: u64) {
-        self.idle.remove(&id);
-        let Some(address) = self.connections.remove(&id) else { return };
-        let Some(count) = self.by_address.get_mut(&address) else { return };
-        *count -= 1;
-        if *count == 0 {
-            self.by_address.remove(&address);
+    fn tick(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn set_idle(&mut self, id: u64, served: bool) {
+        let turn = Turn { served, since: self.tick() };
+        if let Some(place) = self.connections.get_mut(&id) {
+            place.turn = Some(turn);
+            self.idle.insert(turn, id);
         }
     }
 
-    /// Closes the oldest connection that sent no request; `of`: only of this address. False: there is none.
+    fn set_busy(&mut self, id: u64) {
+        if let Some(turn) = self.connections.get_mut(&id).and_then(|place| place.turn.take()) {
+            self.idle.remove(&turn);
+        }
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Place> {
+        self.set_busy(id);
+        let place = self.connections.remove(&id)?;
+        if let Some(count) = self.by_address.get_mut(&place.address) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_address.remove(&place.address);
+            }
+        }
+        Some(place)
+    }
+
+    /// Closes the connection whose turn it is to make room; `of`: only of this address. False: there is none.
     fn evict(&mut self, of: Option<IpAddr>) -> bool {
-        let mut idle = self.idle.iter();
-        let Some((id, (_, evicted))) = idle.find(|(_, (address, _))| of.is_none_or(|of| of == *address))
-        else {
-            return false;
-        };
-        evicted.cancel();
-        let id = *id;
-        self.remove(id);
+        let is_of =
+            |id: &u64| of.is_none_or(|of| self.connections.get(id).is_some_and(|place| place.address == of));
+        let Some(id) = self.idle.values().copied().find(is_of) else { return false };
+        if let Some(place) = self.remove(id) {
+            place.evicted.cancel();
+        }
         true
     }
 }
@@ -79,8 +113,8 @@ impl Admission {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Admits a connection. When a limit is reached, the oldest connection that sent no request makes room: callers that
-    /// do send one are served although others hold silent connections. `None`: there is none, and this one is refused.
+    /// Admits a connection. When a limit is reached, one without a call under way makes room: callers that do send one are served
+    /// although others hold idle connections. `None`: there is none, and this one is refused.
     pub(crate) fn admit(self: &Arc<Admission>, address: IpAddr) -> Option<Arc<Admitted>> {
         let address = network(address);
         let mut open = self.open();
@@ -91,13 +125,12 @@ impl Admission {
         if open.connections.len() >= self.limits.total && !open.evict(None) {
             return None;
         }
-        let id = open.next;
-        open.next += 1;
-        open.connections.insert(id, address);
+        let (id, evicted) = (open.tick(), CancellationToken::new());
+        open.connections.insert(id, Place { address, evicted: evicted.clone(), turn: None });
         *open.by_address.entry(address).or_default() += 1;
-        let evicted = CancellationToken::new();
-        open.idle.insert(id, (address, evicted.clone()));
-        Some(Arc::new(Admitted { id, evicted, served: AtomicBool::new(false), admission: self.clone() }))
+        open.set_idle(id, false);
+        let (served, calls) = (AtomicBool::new(false), AtomicUsize::new(0));
+        Some(Arc::new(Admitted { id, evicted, served, calls, admission: self.clone() }))
     }
 }
 
@@ -117,6 +150,8 @@ pub(crate) struct Admitted {
     id: u64,
     evicted: CancellationToken,
     served: AtomicBool,
+    /// Calls under way.
+    calls: AtomicUsize,
     admission: Arc<Admission>,
 }
 
@@ -131,11 +166,34 @@ impl Admitted {
         self.served.load(Ordering::Acquire)
     }
 
-    /// The connection has sent a request: it is not closed to make room.
-    pub(crate) fn set_served(&self) {
-        if !self.served.swap(true, Ordering::AcqRel) {
-            self.admission.open().idle.remove(&self.id);
+    /// The connection has sent a request. It is not closed to make room while the call is under way.
+    pub(crate) fn begin_call(self: &Arc<Admitted>) -> Call {
+        self.served.store(true, Ordering::Release);
+        if self.calls.fetch_add(1, Ordering::AcqRel) == 0 {
+            self.admission.open().set_busy(self.id);
         }
+        Call { admitted: self.clone() }
+    }
+
+    fn end_call(&self) {
+        if self.calls.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let mut open = self.admission.open();
+            // Another call may have begun meanwhile. If it begins now, it waits for the lock.
+            if self.calls.load(Ordering::Acquire) == 0 {
+                open.set_idle(self.id, true);
+            }
+        }
+    }
+}
+
+/// A call under way, until it is dropped.
+pub(crate) struct Call {
+    admitted: Arc<Admitted>,
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.admitted.end_call();
     }
 }
 
@@ -158,17 +216,36 @@ mod tests {
         let admission = Admission::new(Limits { total: 3, per_address: 2 });
         let first = admission.admit(address(1)).expect("room");
         let second = admission.admit(address(1)).expect("room");
-        first.set_served();
+        let first_call = first.begin_call();
         let third = admission.admit(address(1)).expect("the second makes room");
         assert!(second.evicted().is_cancelled() && !first.evicted().is_cancelled());
         drop(second);
-        third.set_served();
+        let _third_call = third.begin_call();
         assert!(admission.admit(address(1)).is_none(), "both send requests");
         let other = admission.admit(address(2)).expect("one address does not take all");
-        other.set_served();
+        let _other_call = other.begin_call();
         assert!(admission.admit(address(3)).is_none(), "the limit in all");
-        drop(first);
+        drop((first, first_call));
         assert!(admission.admit(address(3)).is_some());
+    }
+
+    #[test]
+    fn a_connection_makes_room_again_when_its_calls_have_ended() {
+        let admission = Admission::new(Limits { total: 2, per_address: 2 });
+        let served = admission.admit(address(1)).expect("room");
+        let calls = [served.begin_call(), served.begin_call()];
+        drop(calls);
+        let silent = admission.admit(address(1)).expect("room");
+        let third = admission.admit(address(1)).expect("room is made");
+        assert!(silent.evicted().is_cancelled(), "one that never sent a request goes first");
+        let _third_call = third.begin_call();
+        let call = served.begin_call();
+        assert!(admission.admit(address(1)).is_none(), "a call is under way");
+        drop(call);
+        assert!(admission.admit(address(1)).is_some());
+        assert!(served.evicted().is_cancelled());
+        drop((served, silent));
+        assert_eq!(admission.open().connections.len(), 1, "what was evicted is not counted twice");
     }
 
     #[test]

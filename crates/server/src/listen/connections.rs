@@ -2,11 +2,13 @@
 
 use std::future::Future;
 use std::io;
+use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::Response;
@@ -22,7 +24,8 @@ use tokio_util::sync::{CancellationToken, DropGuard, WaitForCancellationFutureOw
 use tokio_util::task::TaskTracker;
 use tonic::transport::server::Connected;
 
-use crate::listen::admission::{Admission, Admitted, Limits};
+use crate::auth::caller::Caller;
+use crate::listen::admission::{Admission, Admitted, Call, Limits};
 
 /// A handshake that takes longer is given up.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
@@ -39,8 +42,8 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 pub(crate) struct Connection {
     socket: Socket,
     admitted: Arc<Admitted>,
-    /// Ends when the connection must make room; `None`: it has sent a request.
-    evicted: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    /// Ends when the connection must make room.
+    evicted: Pin<Box<WaitForCancellationFutureOwned>>,
     /// `None`: the first bytes were read, or something was answered.
     deadline: Option<Pin<Box<Sleep>>>,
     /// How many bytes were read until then.
@@ -54,7 +57,7 @@ enum Socket {
 
 impl Connection {
     fn new(socket: Socket, admitted: Arc<Admitted>) -> Connection {
-        let evicted = Some(Box::pin(admitted.evicted().cancelled_owned()));
+        let evicted = Box::pin(admitted.evicted().cancelled_owned());
         let deadline = Some(Box::pin(tokio::time::sleep(FIRST_BYTES_WAIT_MAX)));
         Connection { socket, admitted, evicted, deadline, first_bytes: 0 }
     }
@@ -62,11 +65,10 @@ impl Connection {
     /// Whether the connection must be closed. Registers the task to be woken when that changes.
     fn is_over(&mut self, context: &mut Context<'_>) -> bool {
         if self.admitted.is_served() {
-            (self.evicted, self.deadline) = (None, None);
-            return false;
+            self.deadline = None;
         }
-        let evicted = self.evicted.as_mut().is_some_and(|evicted| evicted.as_mut().poll(context).is_ready());
-        evicted || self.deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(context).is_ready())
+        self.evicted.as_mut().poll(context).is_ready()
+            || self.deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(context).is_ready())
     }
 }
 
@@ -152,12 +154,44 @@ impl Connected for Connection {
     }
 }
 
-/// Notes that the connection of a request has sent one.
-pub(crate) async fn mark_served(request: Request, next: Next) -> Response {
-    if let Some(admitted) = request.extensions().get::<Arc<Admitted>>() {
-        admitted.set_served();
-    }
+/// Counts the call of a request as under way until there is an answer.
+pub(crate) async fn count_call(request: Request, next: Next) -> Response {
+    let _call = request.extensions().get::<Arc<Admitted>>().map(Admitted::begin_call);
     next.run(request).await
+}
+
+/// Counts the call of a caller who was authenticated until the answer is sent: it may be a stream. An answer to other callers does not
+/// keep the connection: a client that never reads it would do so without a token.
+pub(crate) async fn hold_call(request: Request, next: Next) -> Response {
+    let admitted = request.extensions().get::<Arc<Admitted>>();
+    let is_authenticated = request.extensions().get::<Caller>().is_some();
+    let call = admitted.filter(|_| is_authenticated).map(Admitted::begin_call);
+    let response = next.run(request).await;
+    match call {
+        Some(call) => response.map(|body| Body::new(Pin::new(HeldBody { body, _call: call }))),
+        None => response,
+    }
+}
+
+/// The body of an answer whose call is under way until it is dropped. A pinned pointer to a body is a body too, so it only has to
+/// be such a pointer.
+struct HeldBody {
+    body: Body,
+    _call: Call,
+}
+
+impl Deref for HeldBody {
+    type Target = Body;
+
+    fn deref(&self) -> &Body {
+        &self.body
+    }
+}
+
+impl DerefMut for HeldBody {
+    fn deref_mut(&mut self) -> &mut Body {
+        &mut self.body
+    }
 }
 
 impl AsyncRead for Connection {
@@ -206,6 +240,70 @@ impl AsyncWrite for Connection {
         match &mut self.get_mut().socket {
             Socket::Plain(stream) => Pin::new(stream).poll_shutdown(context),
             Socket::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+    use axum::middleware::from_fn;
+    use axum::routing::get;
+    use tokio::io::AsyncReadExt;
+    use tonic::codegen::Service;
+
+    use super::*;
+
+    /// A listener with room for one connection, and that connection.
+    async fn only_connection() -> (Arc<Admission>, Arc<Admitted>, Connection, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let client =
+            TcpStream::connect(listener.local_addr().expect("an address")).await.expect("a connection");
+        let (stream, peer) = listener.accept().await.expect("a connection");
+        let admission = Admission::new(Limits { total: 1, per_address: 1 });
+        let admitted = admission.admit(peer.ip()).expect("room");
+        let connection = Connection::new(Socket::Plain(stream), admitted.clone());
+        (admission, admitted, connection, client)
+    }
+
+    fn is_room(admission: &Arc<Admission>) -> bool {
+        admission.admit("127.0.0.1".parse().expect("an address")).is_some()
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_was_served_and_has_no_call_is_closed_to_make_room() {
+        let (admission, admitted, mut connection, _client) = only_connection().await;
+        drop(admitted.begin_call());
+        let mut byte = [0];
+        let mut reading = Box::pin(connection.read(&mut byte));
+        assert!(futures_util::poll!(&mut reading).is_pending());
+        assert!(is_room(&admission));
+        let closed = tokio::time::timeout(HANDSHAKE_MAX, reading).await.expect("it is woken");
+        assert_eq!(closed.expect_err("closed").kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test]
+    async fn only_the_answer_to_an_authenticated_caller_keeps_a_connection() {
+        let mut routes = Router::new()
+            .route("/", get(|| async { "answer" }))
+            .layer(from_fn(hold_call))
+            .layer(from_fn(count_call));
+        for (caller, keeps) in [(Some(Caller::loopback()), true), (None, false)] {
+            let (admission, admitted, _connection, _client) = only_connection().await;
+            let mut request = Request::new(Body::empty());
+            request.extensions_mut().insert(admitted);
+            if let Some(caller) = caller {
+                request.extensions_mut().insert(caller);
+            }
+            let response = routes.call(request).await.expect("an answer");
+            let length = axum::body::HttpBody::size_hint(response.body()).exact();
+            assert_eq!(length, Some(6), "its length is still known");
+            assert_eq!(is_room(&admission), !keeps);
+            if keeps {
+                let answer = axum::body::to_bytes(response.into_body(), 6).await.expect("a body");
+                assert_eq!(answer, "answer");
+                assert!(is_room(&admission), "it was sent");
+            }
         }
     }
 }
