@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pitwheel::engine::limits::SETTLE_MAX;
+use pitwheel::engine::limits::{BYTES_PER_ENDING, SETTLE_MAX};
 use pitwheel::engine::{
     Batcher, Ending, Linger, Pool, SettleResult, Settlement, Weight, settle_with_due, written_followers,
 };
@@ -19,9 +19,6 @@ const ENOUGH: usize = 300;
 /// Reports that wait to be written. More callers than this wait until there is room, so that a slow database slows workers down
 /// instead of filling the memory.
 const REPORTS_MAX: usize = 1000;
-
-/// An ending with this many bytes counts as one more, so that a batch has at most 16 MB.
-const BYTES_PER_ENDING: usize = 16 * 1024;
 
 /// One report, and where its result is awaited.
 struct Report {
