@@ -62,8 +62,7 @@ impl WireWorker {
                 failed = run => failed,
                 failed = heartbeats(client, welcome.worker_id, every) => failed,
             };
-            println!("the wire worker failed: {failed:?}");
-            failed
+            failed.inspect_err(|error| println!("the wire worker ended: {error:#}"))
         });
         Ok(WireWorker { worker_id: welcome.worker_id, elsewhere, task })
     }
