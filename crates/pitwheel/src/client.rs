@@ -17,7 +17,7 @@ use crate::operate::audit::{self, AuditEntry};
 use crate::operate::change::{self, Cancelled, Change, Changed};
 use crate::operate::jobs::{self, Filter, JobDetail, JobPage, JobSummary};
 use crate::operate::kinds::{self, KindSummary};
-use crate::operate::lanes::{self as lane_views, CurrentJob};
+use crate::operate::lanes::{self as lane_views, CurrentJob, LaneFilter};
 use crate::operate::outbox::Outbox;
 use crate::operate::pipelines::Pipelines;
 use crate::operate::queues::{self, QueueSummary};
@@ -323,9 +323,9 @@ impl Pitwheel {
         lane_views::current(&self.pool.get().await?, lane).await
     }
 
-    /// The jobs of a lane, live and finished, newest first, one page at a time, as in [`Pitwheel::workers`].
-    pub async fn lane_jobs(&self, lane: &Lane, before: Option<i64>, limit: usize) -> Result<JobPage, Error> {
-        lane_views::lane_jobs(&self.pool.get().await?, lane, before, limit).await
+    /// The jobs of a lane, live and finished, newest first, one page at a time.
+    pub async fn lane_jobs(&self, lane: &Lane, filter: &LaneFilter) -> Result<JobPage, Error> {
+        lane_views::lane_jobs(&self.pool.get().await?, lane, filter).await
     }
 
     /// Every queue that has live jobs or was paused, and one named `*` while all queues are paused.

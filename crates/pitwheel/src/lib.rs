@@ -70,7 +70,7 @@ pub use operate::audit::AuditEntry;
 pub use operate::change::{Cancelled, Change, Changed};
 pub use operate::jobs::{Filter, JobDetail, JobPage, JobSummary};
 pub use operate::kinds::KindSummary;
-pub use operate::lanes::CurrentJob;
+pub use operate::lanes::{CurrentJob, LaneFilter};
 pub use operate::outbox::{Outbox, Replay, Unpark};
 pub use operate::outbox_views::{EventTrace, OutboxStatus, ParkedEntity, RelaySummary, ShardSummary};
 pub use operate::pipeline::{Pipeline, PipelineDetail, PipelineFilter, PipelinePage, PipelineState, Step};

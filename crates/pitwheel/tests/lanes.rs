@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use pitwheel::engine::{Ending, SettleResult, Settlement, settle};
-use pitwheel::{Change, Changed, Context, Error, Filter, History, Lane, NewJob, Settled, State, transaction};
+use pitwheel::{
+    Change, Changed, Context, Error, Filter, History, Lane, LaneFilter, NewJob, Settled, State, transaction,
+};
 use pitwheel_testkit::{TestDb, Work, start_worker, wait_until, worker};
 use serde_json::json;
 
@@ -340,7 +342,8 @@ async fn lists_and_counts_show_blocked_jobs_and_lanes() -> Result<()> {
     assert_eq!((queue.waiting, queue.blocked, queue.later), (1, 2, 0));
     assert_eq!(db.complete(&db.claim_one().await?).await?, Settled::Written);
     let listed = async |before, limit| -> Result<Vec<(i64, State)>> {
-        let page = db.pitwheel().lane_jobs(&Lane::from("a"), before, limit).await?;
+        let filter = LaneFilter { before, limit, ..LaneFilter::default() };
+        let page = db.pitwheel().lane_jobs(&Lane::from("a"), &filter).await?;
         Ok(page.jobs.iter().map(|job| (job.id, job.state)).collect())
     };
     let all = [(ids[2], State::Blocked), (ids[1], State::Waiting), (ids[0], State::Done)];

@@ -4,7 +4,6 @@ mod audit;
 mod claim;
 mod events;
 pub(crate) mod extract;
-mod hidden;
 pub(crate) mod jobs;
 mod kinds;
 mod lanes;

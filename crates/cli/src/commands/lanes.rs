@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
-use pitwheel::JobPage;
+use pitwheel::{JobPage, LaneFilter};
 use pitwheel_server::views::JobLine;
 use serde_json::json;
 
@@ -69,7 +69,8 @@ async fn current(lane: &str, settings: &Settings) -> anyhow::Result<()> {
 async fn jobs(args: LaneJobsArgs, settings: &Settings) -> anyhow::Result<()> {
     let lane = lane_of(&args.lane)?;
     let pitwheel = database::open(settings).await?;
-    let JobPage { jobs, next } = pitwheel.lane_jobs(&lane, args.page.before, args.page.limit()).await?;
+    let filter = LaneFilter { before: args.page.before, limit: args.page.limit(), ..LaneFilter::default() };
+    let JobPage { jobs, next } = pitwheel.lane_jobs(&lane, &filter).await?;
     if jobs.is_empty() {
         print_message("no jobs of this lane: `pitwheel jobs enqueue KIND --lane LANE` enqueues one");
     }

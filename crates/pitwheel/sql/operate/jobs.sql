@@ -1,7 +1,7 @@
 -- jobs.sql: jobs, newest first, one page at a time, without their payloads.
 -- A filter may match few rows, so the scan is limited: to so many live ($7), running ($8), finished ($9) and dead or cancelled
 -- ($10) jobs. `floor` is the id down to which all rows were scanned; null: there are no more.
--- `unserved`: it waits, and no live worker takes its kind.
+-- `unserved`: it waits, and no live worker takes its kind. $11: without jobs of redacted kinds.
 -- Uses the primary key, the holds for running jobs, and job_history_id and job_history_unhappy.
 with served as materialized (
     select distinct run.kind
@@ -10,6 +10,9 @@ with served as materialized (
     where worker.dead_at is null
       and worker.quiet_at is null
       and cardinality(worker.queues) > 0
+),
+hidden as materialized (
+    select kind.name from pitwheel.kind where kind.redacted and $11::bool
 ),
 live as materialized (
     select job.id, job.kind, job.queue,
@@ -88,5 +91,6 @@ left join found on (scanned.floor is null or found.id >= scanned.floor)
     and ($3::text is null or found.kind = $3)
     and ($4::text is null or found.state = $4)
     and ($5::text is null or found.key = $5)
+    and found.kind not in (select hidden.name from hidden)
 order by found.id desc nulls last
 limit $6

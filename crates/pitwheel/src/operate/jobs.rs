@@ -31,6 +31,8 @@ pub struct Filter {
     pub key: Option<String>,
     /// Only finished jobs.
     pub finished: bool,
+    /// Only jobs of kinds that are not redacted.
+    pub without_redacted: bool,
     /// Only ids below this one: the cursor of the page before.
     pub before: Option<i64>,
     /// Jobs per page, at most 1,000; 0 means 50.
@@ -47,7 +49,7 @@ impl Filter {
 
     /// How many live, running, finished, and dead or cancelled jobs are scanned.
     fn windows(&self, limit: i64) -> [i64; 4] {
-        let all = self.queue.is_none() && self.kind.is_none() && self.key.is_none();
+        let all = self.queue.is_none() && self.kind.is_none() && self.key.is_none() && !self.without_redacted;
         let window = if all { limit } else { WINDOW };
         match self.state {
             None if self.finished => [0, 0, window, 0],
@@ -155,6 +157,7 @@ pub(crate) async fn jobs(client: &impl Sql, filter: &Filter) -> Result<JobPage, 
         (&running, Type::INT8),
         (&finished, Type::INT8),
         (&unhappy, Type::INT8),
+        (&filter.without_redacted, Type::BOOL),
     ];
     let rows = query(client, include_str!("../../sql/operate/jobs.sql"), params).await?;
     let floor: Option<i64> = rows.first().and_then(|row| row.get("floor"));

@@ -17,6 +17,17 @@ pub struct CurrentJob {
     pub job: Option<JobSummary>,
 }
 
+/// Which jobs of a lane to list. The default is the newest 50.
+#[derive(Debug, Clone, Default)]
+pub struct LaneFilter {
+    /// Only jobs of kinds that are not redacted.
+    pub without_redacted: bool,
+    /// Only ids below this one: the cursor of the page before.
+    pub before: Option<i64>,
+    /// Jobs per page, at most 1,000; 0 means 50.
+    pub limit: usize,
+}
+
 pub(crate) async fn current(client: &impl Sql, lane: &Lane) -> Result<Option<CurrentJob>, Error> {
     lane.check()?;
     let sql = include_str!("../../sql/operate/lane_current.sql");
@@ -26,15 +37,15 @@ pub(crate) async fn current(client: &impl Sql, lane: &Lane) -> Result<Option<Cur
     Ok(Some(CurrentJob { id, job }))
 }
 
-pub(crate) async fn lane_jobs(
-    client: &impl Sql,
-    lane: &Lane,
-    before: Option<i64>,
-    limit: usize,
-) -> Result<JobPage, Error> {
+pub(crate) async fn lane_jobs(client: &impl Sql, lane: &Lane, filter: &LaneFilter) -> Result<JobPage, Error> {
     lane.check()?;
-    let (before, limit) = page(before, limit)?;
-    let params: Params = &[(&lane.as_json(), Type::TEXT), (&before, Type::INT8), (&limit, Type::INT8)];
+    let (before, limit) = page(filter.before, filter.limit)?;
+    let params: Params = &[
+        (&lane.as_json(), Type::TEXT),
+        (&before, Type::INT8),
+        (&limit, Type::INT8),
+        (&filter.without_redacted, Type::BOOL),
+    ];
     let rows = query(client, include_str!("../../sql/operate/lane_jobs.sql"), params).await?;
     let jobs = rows.iter().map(summary).collect::<Result<Vec<JobSummary>, Error>>()?;
     let next = jobs.last().map(|job| job.id).filter(|_| jobs.len() as i64 == limit);

@@ -44,8 +44,8 @@ const STATEMENTS: [Statement; 4] = [
     Statement {
         name: "lane_jobs",
         sql: include_str!("../../sql/operate/lane_jobs.sql"),
-        types: "text, bigint, bigint",
-        values: "'\"lane 1\"', 1000000, 10",
+        types: "text, bigint, bigint, bool",
+        values: "'\"lane 1\"', 1000000, 10, true",
     },
 ];
 

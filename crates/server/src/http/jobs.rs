@@ -14,7 +14,6 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::auth::caller::{Caller, Permission};
 use crate::http::extract::{Body, Path, Query, limited};
-use crate::http::hidden::{FoundBy, page_of_shown};
 use crate::http::responses::{BodyErrorResponses, ErrorResponses};
 use crate::limits;
 use crate::observe::traces;
@@ -50,8 +49,10 @@ pub(crate) struct JobFilter {
 }
 
 impl JobFilter {
-    fn into_filter(self, finished: bool) -> Result<Filter, Problem> {
+    /// A viewer finds no job of a redacted kind by its key: the answer would tell that there is one.
+    fn into_filter(self, caller: &Caller, finished: bool) -> Result<Filter, Problem> {
         Ok(Filter {
+            without_redacted: self.key.is_some() && caller.needs_redaction(),
             queue: self.queue,
             kind: self.kind,
             state: self.state.map(|state| state.parse()).transpose()?,
@@ -88,7 +89,7 @@ pub(crate) async fn list_jobs(
     Query(filter): Query<JobFilter>,
 ) -> Result<Json<JobPage>, Problem> {
     caller.check(Permission::View)?;
-    page(&pitwheel, &caller, &filter.into_filter(false)?).await
+    page(&pitwheel, &caller, &filter.into_filter(&caller, false)?).await
 }
 
 /// Lists finished jobs, newest first, without their payloads.
@@ -104,16 +105,12 @@ pub(crate) async fn list_history(
             "the history has only jobs that are done, dead or cancelled: GET /api/v1/jobs lists the others",
         ));
     }
-    page(&pitwheel, &caller, &filter.into_filter(true)?).await
+    page(&pitwheel, &caller, &filter.into_filter(&caller, true)?).await
 }
 
 async fn page(pitwheel: &Pitwheel, caller: &Caller, filter: &Filter) -> Result<Json<JobPage>, Problem> {
-    let redact = caller.needs_redaction();
-    let page = match &filter.key {
-        Some(_) if redact => page_of_shown(pitwheel, FoundBy::Key(filter), filter.limit).await?,
-        _ => pitwheel.jobs(filter).await?,
-    };
-    Ok(Json(JobPage::new(page, redact)))
+    let page = pitwheel.jobs(filter).await?;
+    Ok(Json(JobPage::new(page, caller.needs_redaction())))
 }
 
 /// Shows one job in full, with its payload and errors.
@@ -298,7 +295,9 @@ async fn change(
     let pitwheel = pitwheel.acting_as(caller.name());
     let (changed, next) = match (selection.ids, selection.filter) {
         (Some(ids), None) => (pitwheel.change(&ids, change).await?, None),
-        (None, Some(filter)) => pitwheel.change_matching(&filter.into_filter(false)?, change).await?,
+        (None, Some(filter)) => {
+            pitwheel.change_matching(&filter.into_filter(&caller, false)?, change).await?
+        }
         _ => return Err(Problem::invalid("the request needs `ids` or `filter`, and not both")),
     };
     let jobs = changed.into_iter().map(|(id, changed)| ChangedJob { id, outcome: outcome(changed) });
