@@ -5,11 +5,10 @@ mod view;
 use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
-use pitwheel::{Replay, Unpark};
+use pitwheel::{Outbox, Replay, Unpark};
 use pitwheel_server::outbox_views::{EventLine, OutboxInFull, ParkedLine};
 use serde_json::json;
 
-use self::view::OUTBOX;
 use crate::database;
 use crate::exit::{Code, CommandError};
 use crate::output::{print, print_json, print_message};
@@ -97,7 +96,7 @@ pub(crate) struct RetryArgs {
     #[command(flatten)]
     entities: EntityArgs,
     /// The table of the entities, if it is one of your own
-    #[arg(long, value_name = "SCHEMA.TABLE", default_value = OUTBOX)]
+    #[arg(long, value_name = "SCHEMA.TABLE", default_value = Outbox::TABLE)]
     table: String,
 }
 
@@ -128,8 +127,8 @@ pub(crate) async fn run(command: OutboxCommand, settings: &Settings) -> anyhow::
         OutboxCommand::Shards => shards(settings).await,
         OutboxCommand::Parked(args) => parked(args, settings).await,
         OutboxCommand::Retry(args) => unpark(args.entities, &args.table, Unpark::Retry, settings).await,
-        OutboxCommand::Skip(args) => unpark(args, OUTBOX, Unpark::Skip, settings).await,
-        OutboxCommand::Drop(args) => unpark(args, OUTBOX, Unpark::Drop, settings).await,
+        OutboxCommand::Skip(args) => unpark(args, Outbox::TABLE, Unpark::Skip, settings).await,
+        OutboxCommand::Drop(args) => unpark(args, Outbox::TABLE, Unpark::Drop, settings).await,
         OutboxCommand::Replay(args) => replay(args, settings).await,
         OutboxCommand::Trace { id } => trace(id, settings).await,
     }
@@ -156,7 +155,7 @@ async fn shards(settings: &Settings) -> anyhow::Result<()> {
 }
 
 async fn parked(args: ParkedArgs, settings: &Settings) -> anyhow::Result<()> {
-    let after = args.after.as_deref().map(|key| (args.table.as_deref().unwrap_or(OUTBOX), key));
+    let after = args.after.as_deref().map(|key| (args.table.as_deref().unwrap_or(Outbox::TABLE), key));
     let parked = database::open(settings).await?.outbox().parked(after, args.limit as usize).await?;
     if settings.json() {
         return print_json(&parked.into_iter().map(ParkedLine::from).collect::<Vec<_>>());
@@ -167,7 +166,8 @@ async fn parked(args: ParkedArgs, settings: &Settings) -> anyhow::Result<()> {
     }
     print(&view::parked(&parked, SystemTime::now()))?;
     if let Some(last) = parked.last().filter(|_| parked.len() == args.limit as usize) {
-        let table = if last.source == OUTBOX { String::new() } else { format!(" --table {}", last.source) };
+        let table =
+            if last.source == Outbox::TABLE { String::new() } else { format!(" --table {}", last.source) };
         print_message(&format!(
             "there may be more: add `--after {}{table}` for the next page",
             last.entity_key
@@ -187,7 +187,7 @@ async fn unpark(args: EntityArgs, table: &str, how: Unpark, settings: &Settings)
         for (entity, events) in &changed {
             let what = match how {
                 Unpark::Drop => "its events are deleted".to_owned(),
-                _ if table != OUTBOX => "its events are sent again".to_owned(),
+                _ if table != Outbox::TABLE => "its events are sent again".to_owned(),
                 _ => format!("{events} events are sent again"),
             };
             print(&format!("{entity}: {what}\n"))?;

@@ -59,6 +59,9 @@ pub struct Outbox {
 }
 
 impl Outbox {
+    /// The table of the outbox, as the `source` of its events and entities.
+    pub const TABLE: &str = add::TABLE;
+
     pub(crate) fn new(pool: Pool, actor: Arc<str>) -> Outbox {
         Outbox { pool, actor }
     }
@@ -98,7 +101,7 @@ impl Outbox {
     /// Ends the parking of entities of the outbox, up to 1,000 at a time. Returns those that were parked, each with the number of events
     /// that are sent again.
     pub async fn unpark(&self, entity_keys: &[&str], how: Unpark) -> Result<Vec<(String, i64)>, Error> {
-        self.unpark_in("pitwheel.outbox", entity_keys, how).await
+        self.unpark_in(Outbox::TABLE, entity_keys, how).await
     }
 
     /// Like [`Outbox::unpark`], for the entities of another table: [`ParkedEntity::source`]. There is only [`Unpark::Retry`] for these.

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use pitwheel::{Pitwheel, Replay, Unpark};
+use pitwheel::{Outbox, Pitwheel, Replay, Unpark};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -12,9 +12,6 @@ use crate::http::responses::{BodyErrorResponses, ErrorResponses};
 use crate::outbox_views::{EventLine, OutboxInFull, ParkedLine};
 use crate::problem::Problem;
 use crate::views::parse_time;
-
-/// The source of the outbox itself.
-const OUTBOX: &str = "pitwheel.outbox";
 
 /// Which page of parked entities.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -146,7 +143,7 @@ pub(crate) async fn unpark_entities(
     };
     let keys: Vec<&str> = body.entity_keys.iter().map(String::as_str).collect();
     let outbox = pitwheel.acting_as(caller.name()).outbox();
-    let unparked = outbox.unpark_in(body.source.as_deref().unwrap_or(OUTBOX), &keys, how).await?;
+    let unparked = outbox.unpark_in(body.source.as_deref().unwrap_or(Outbox::TABLE), &keys, how).await?;
     let entity = |(entity_key, events)| UnparkedEntity { entity_key, events };
     Ok(Json(Unparked { unparked: unparked.into_iter().map(entity).collect() }))
 }

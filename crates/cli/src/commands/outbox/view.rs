@@ -2,13 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use pitwheel::{EventTrace, OutboxStatus, ParkedEntity, RelaySummary, ShardSummary};
+use pitwheel::{EventTrace, Outbox, OutboxStatus, ParkedEntity, RelaySummary, ShardSummary};
 
 use crate::output::table::{Column, render};
 use crate::time::relative;
-
-/// The table of Pitwheel itself.
-pub(super) const OUTBOX: &str = "pitwheel.outbox";
 
 /// How long ago something was, from seconds.
 fn ago(seconds: Option<f64>, now: SystemTime) -> String {
@@ -57,7 +54,7 @@ pub(super) fn shards(shards: &[ShardSummary], now: SystemTime) -> String {
 
 /// A table of the user's own; the one of Pitwheel needs no name.
 fn table(source: &str) -> String {
-    if source == OUTBOX { String::new() } else { source.to_owned() }
+    if source == Outbox::TABLE { String::new() } else { source.to_owned() }
 }
 
 pub(super) fn parked(parked: &[ParkedEntity], now: SystemTime) -> String {

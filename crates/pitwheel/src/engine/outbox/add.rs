@@ -9,6 +9,9 @@ use crate::job::new_event::NewEvent;
 use crate::job::new_event::check_entity_key;
 use crate::postgres::{Params, Sql};
 
+/// The table to which they are added.
+pub(crate) const TABLE: &str = "pitwheel.outbox";
+
 pub(crate) const ADD_EVENTS: &str = include_str!("../../../sql/outbox/add_events.sql");
 #[cfg(any(feature = "sqlx", feature = "tokio-postgres"))]
 pub(crate) const LOCK_ENTITIES: &str = include_str!("../../../sql/outbox/lock_entities.sql");

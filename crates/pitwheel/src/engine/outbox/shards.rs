@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::types::Type;
 
 use crate::engine::outbox::acknowledge::{Parking, acknowledge, park};
+use crate::engine::outbox::add::TABLE;
 use crate::engine::outbox::event::{Acknowledged, Batch, Event};
 use crate::engine::outbox::late::{Part, Writers, last_id, look_back, writers};
 use crate::engine::outbox::lease::{Kept, RelayLease, RelayOptions};
@@ -55,7 +56,7 @@ impl Shards {
         if let Some(shard) = options.shards.iter().flatten().find(|shard| !(0..SHARDS).contains(*shard)) {
             return Err(Error::Invalid(format!("shard {shard} does not exist: 0 to {}", SHARDS - 1)));
         }
-        let lease = RelayLease::new(pool.clone(), options.clone(), "pitwheel.outbox", "shards")?;
+        let lease = RelayLease::new(pool.clone(), options.clone(), TABLE, "shards")?;
         let now = Instant::now();
         Ok(Shards {
             pool,
