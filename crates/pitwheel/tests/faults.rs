@@ -4,13 +4,15 @@
 //! The worker processes are this test binary, started again with `PITWHEEL_FAULT_WORKER` set to a database URL.
 
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use pitwheel::{Context, Job, NewJob, Options, Pitwheel, Settled, State, Worker};
 use pitwheel_devdb::{Options as ServerOptions, Server};
-use pitwheel_testkit::{ChildProcess, Nap, TestDb, connect, start_worker, wait_until};
+use pitwheel_testkit::{ChildProcess, Nap, TestDb, WAIT_MAX, connect, start_worker, wait_until};
 use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 use tokio_postgres::Client;
 
 /// Short, so that the tests are short; every interval that depends on the lease is the same share of it as with 30
@@ -192,6 +194,30 @@ async fn a_database_that_crashes_under_load_keeps_every_acknowledged_job() -> Re
     let done: i64 = client.query_one(sql, &[&acknowledged]).await?.get(0);
     assert_eq!(done, acknowledged.len() as i64);
     assert_eq!(count(&client, "select count(*) - count(distinct id) from pitwheel.job_history").await?, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_worker_whose_database_is_away_stops_when_it_is_told_to() -> Result<()> {
+    let mut server = Server::start(ServerOptions::temporary())?;
+    let pitwheel = Pitwheel::connect(&server.url()).await?;
+    pitwheel.migrate().await?;
+    pitwheel.enqueue(&Nap { ms: 600_000 }).await?;
+    let started = Arc::new(Notify::new());
+    let begun = started.clone();
+    let nap = move |nap: Nap, _: Context| {
+        begun.notify_one();
+        async move {
+            tokio::time::sleep(Duration::from_millis(nap.ms)).await; // the job's work
+            Ok::<_, String>(())
+        }
+    };
+    let worker = Worker::new(&pitwheel).queue("default", 10).grace(Duration::ZERO).handle(nap);
+    let running = start_worker(worker);
+    started.notified().await;
+    server.crash()?;
+    let stats = tokio::time::timeout(WAIT_MAX, running.stop()).await.context("it has not stopped")??;
+    assert_eq!((stats.started, stats.settled), (1, 0));
     Ok(())
 }
 

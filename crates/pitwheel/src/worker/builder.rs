@@ -351,7 +351,7 @@ async fn run_loops(
     keep_history: Duration,
     only: Option<OnlyJob<'_>>,
 ) {
-    let ended = CancellationToken::new();
+    let (closed, ended) = (CancellationToken::new(), CancellationToken::new());
     let work = async {
         match only {
             Some((id, found)) => *found = Some(start_only(core, id).await),
@@ -359,9 +359,10 @@ async fn run_loops(
         }
         core.finish_within(grace, shut).await;
         core.endings.close();
+        closed.cancel();
     };
     let endings = async {
-        settler::run(core).await;
+        settler::run(core, &closed).await;
         ended.cancel();
     };
     let lease = core.registration.lease;

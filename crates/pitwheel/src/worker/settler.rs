@@ -16,20 +16,34 @@ use crate::worker::core::Core;
 const REFUSED_DELAY: Duration = Duration::from_secs(60);
 /// How often endings that were set aside are tried again.
 const LATER: Duration = Duration::from_millis(100);
-/// How long a worker that ends tries to write what was set aside. Jobs whose rows stay locked are released when its lease expires.
-const LATER_MAX: Duration = Duration::from_secs(5);
+/// How long a worker that ends tries to write the last endings. Jobs whose endings are not written, because the database is away
+/// or their rows stay locked, are released when its lease expires.
+const LAST_ENDINGS: Duration = Duration::from_secs(10);
 
-/// Writes endings until their queue is closed and empty, however long the database is away. Two loops, so that one batch is
-/// prepared while the other waits for its commit.
-pub(super) async fn run(core: &Core) {
-    let write_all = async || {
+/// Writes endings until their queue is closed and empty. However long the database is away, until the queue is closed.
+pub(super) async fn run(core: &Core, closed: &CancellationToken) {
+    let late = async {
+        closed.cancelled().await;
+        tokio::time::sleep(LAST_ENDINGS).await;
+    };
+    tokio::select! {
+        () = write_all(core) => {}
+        () = late => {
+            tracing::warn!(worker = core.name(), "the last endings could not be written: their jobs will run again");
+        }
+    }
+}
+
+/// Two loops, so that one batch is prepared while the other waits for its commit.
+async fn write_all(core: &Core) {
+    let write_queued = async || {
         while let Some(batch) = core.endings.next().await {
             let later = write(core, batch).await;
             core.set_aside(later);
         }
     };
     tokio::select! {
-        _ = async { tokio::join!(write_all(), write_all()) } => {}
+        _ = async { tokio::join!(write_queued(), write_queued()) } => {}
         () = bring_back(core) => {}
     }
     write_set_aside(core).await;
@@ -48,15 +62,10 @@ async fn bring_back(core: &Core) {
 
 /// Writes what was set aside when the worker ends.
 async fn write_set_aside(core: &Core) {
-    let written = async {
-        let mut later = core.take_set_aside();
-        while !later.is_empty() {
-            later = write(core, later).await;
-            tokio::time::sleep(LATER).await;
-        }
-    };
-    if tokio::time::timeout(LATER_MAX, written).await.is_err() {
-        tracing::warn!(worker = core.name(), "rows of ended jobs stay locked: the jobs will run again");
+    let mut later = core.take_set_aside();
+    while !later.is_empty() {
+        later = write(core, later).await;
+        tokio::time::sleep(LATER).await;
     }
 }
 
