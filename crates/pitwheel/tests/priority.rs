@@ -1,8 +1,8 @@
 //! Claims read only the priorities that jobs have had. A job with one that no job had before is claimed as any other.
 
 use anyhow::{Context as _, Result};
-use pitwheel::NewJob;
 use pitwheel::engine::MIGRATIONS;
+use pitwheel::{NewJob, NewRecurring};
 use pitwheel_testkit::TestDb;
 
 fn job(priority: i16) -> NewJob {
@@ -38,6 +38,20 @@ async fn a_job_with_a_new_priority_is_claimed_whatever_wrote_it() -> Result<()> 
     assert_eq!(claimed[..2], [9, 7], "the highest priorities first");
     claimed.sort_unstable();
     assert_eq!(claimed, [-9, -2, 0, 3, 5, 7, 9]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn recurring_jobs_use_no_priority_but_their_own() -> Result<()> {
+    let db = TestDb::new().await?;
+    let jobs = db.pitwheel().recurring();
+    let new = || -> Result<NewRecurring> { Ok(NewRecurring::raw("test", "{}", "key", "every 1h".parse()?)) };
+    let id = jobs.create(new()?).await?.id;
+    jobs.create(new()?).await?;
+    jobs.run_now(id).await?;
+    assert_eq!(db.count("select count(*) from pitwheel.used_priority").await?, 1, "0, and no other");
+    jobs.create(new()?.priority(-4)).await?;
+    assert_eq!(priorities_claimed(&db).await?, [-4], "the waiting run has the new priority");
     Ok(())
 }
 

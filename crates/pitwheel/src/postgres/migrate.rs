@@ -58,6 +58,7 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0015_prune_outbox_rights.sql"),
     },
     Migration { version: 16, name: "lane_pass", sql: include_str!("../../migrations/0016_lane_pass.sql") },
+    Migration { version: 17, name: "place_run", sql: include_str!("../../migrations/0017_place_run.sql") },
 ];
 
 /// Lets one node migrate at a time.
