@@ -24,7 +24,8 @@ pub(super) async fn run(core: &Core, ended: &CancellationToken) {
             Ok(()) => retry_delay.reset(),
             Err(error) => {
                 tracing::warn!(%error, worker = core.name(), "cannot renew the lease, will try again");
-                retry_delay.wait(ended).await;
+                // After an outage the lease may have little more left than this.
+                let _ = tokio::time::timeout(every, retry_delay.wait(ended)).await;
                 continue;
             }
         }

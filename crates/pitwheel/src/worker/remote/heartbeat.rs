@@ -16,10 +16,11 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 pub(super) async fn run(remote: &Remote) {
     let mut retry_delay = RetryDelay::default();
     loop {
-        match remote.heartbeat().await {
+        let sent = remote.heartbeat().await;
+        let every = remote.state().heartbeat_every.unwrap_or(HEARTBEAT);
+        match sent {
             Ok(()) => {
                 retry_delay.reset();
-                let every = remote.state().heartbeat_every.unwrap_or(HEARTBEAT);
                 tokio::select! {
                     () = tokio::time::sleep(every) => {}
                     () = remote.welcomed.notified() => {}
@@ -27,7 +28,8 @@ pub(super) async fn run(remote: &Remote) {
             }
             Err(status) => {
                 tracing::warn!(error = %status.message(), worker = remote.name, "the heartbeat failed, will try again");
-                retry_delay.wait(&CancellationToken::new()).await;
+                // After an outage the leases may have little more left than this.
+                let _ = tokio::time::timeout(every, retry_delay.wait(&CancellationToken::new())).await;
             }
         }
     }
