@@ -183,14 +183,18 @@ async fn a_slot_that_a_claim_did_not_fill_is_claimed_for_again_at_once() -> Resu
     let db = TestDb::new().await?;
     let handler = async |_: Work, _: Context| Ok::<_, String>(());
     let running = start_worker(Worker::new(db.pitwheel()).queue("default", 1).handle(handler));
-    let begun = Instant::now();
+    let mut rounds = Vec::new();
     // One after the other, so that most claims find nothing.
     for round in 1..=30 {
+        let begun = Instant::now();
         db.pitwheel().enqueue(work(round)).await?;
         let done = "select count(*) from pitwheel.job_history";
         wait_until("it is done", async || Ok(db.count(done).await? == round)).await?;
+        rounds.push(begun.elapsed());
     }
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    rounds.sort_unstable();
+    // The next poll comes after a second.
+    assert!(rounds[rounds.len() / 2] < Duration::from_millis(500), "{rounds:?}");
     running.stop().await?;
     Ok(())
 }

@@ -47,5 +47,5 @@ pub use postgres::{connect, is_listening};
 pub use psql::psql;
 pub use scratch::ScratchFolder;
 pub use test_db::TestDb;
-pub use wait::{WAIT_MAX, block_until, wait_until};
+pub use wait::{WAIT_MAX, block_until, time_until, wait_until};
 pub use worker::{Concurrency, RunningWorker, start_worker, worker};

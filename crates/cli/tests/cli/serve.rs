@@ -130,7 +130,8 @@ fn a_worker_stopped_past_its_lease_writes_nothing() -> Result {
     let node = serve(&db, "127.0.0.1:0")?;
     let run_log = run_log(&db);
     let stopped = start_worker_process(&node, &run_log)?;
-    enqueue(&db, 10, 1000)?;
+    // Long enough that it is stopped while all of them run.
+    enqueue(&db, 10, 8000)?;
     block_until("it holds all jobs", || count(&db, "job where holder is not null") == 10)?;
     stopped.signal("STOP")?;
     let _second = start_worker_process(&node, &run_log)?;

@@ -22,6 +22,11 @@ const LOAD: Duration = Duration::from_secs(60);
 /// Between two kills: shorter than the lease, so that some happen while jobs wait for the sweep.
 const KILLS: Duration = Duration::from_secs(4);
 
+/// Each process twice.
+const KILLS_MIN: usize = 8;
+/// Live jobs, above which no more are enqueued: a slow machine must not get more than it can run.
+const LIVE_MAX: i64 = 150;
+
 const RUNNING_TWICE: &str = "select count(*) from (
     select from pitwheel.job where lane is not null and holder is not null group by lane having count(*) > 1) as twice";
 const CURRENT: &str = "select count(distinct lane) from pitwheel.current";
@@ -45,6 +50,8 @@ async fn load(db: &TestDb) -> Result<i64> {
         tokio::time::sleep(PACE).await; // the pace of the load, in which the transaction is open
         client.batch_execute("commit").await?;
         enqueued += 3;
+        let few = async || Ok(db.count("select count(*) from pitwheel.job").await? <= LIVE_MAX);
+        wait_until("the workers keep up", few).await?;
     }
     Ok(enqueued)
 }
@@ -103,7 +110,7 @@ async fn lanes_keep_their_order_while_workers_and_nodes_are_killed_for_a_minute(
     let mut victims = Victims { db: &db, folder: &folder, nodes, remote, library };
     let kills = async {
         let (begun, mut turns) = (Instant::now(), 0);
-        while begun.elapsed() + KILLS < LOAD {
+        while begun.elapsed() + KILLS < LOAD || turns < KILLS_MIN {
             tokio::time::sleep(KILLS).await; // the processes have run some jobs
             tokio::task::block_in_place(|| victims.kill(turns))?;
             turns += 1;
@@ -125,6 +132,5 @@ async fn lanes_keep_their_order_while_workers_and_nodes_are_killed_for_a_minute(
     assert_eq!(done, enqueued, "lost, or settled twice");
     assert_eq!(db.count(EARLY).await?, 0, "jobs ran before their turn");
     assert_eq!(db.count(OVERLAPPING).await?, 0, "two jobs of a lane ran at a time");
-    assert!(killed >= 8, "only {killed} processes were killed: each twice at least");
     Ok(())
 }
