@@ -1,7 +1,7 @@
 """Each way a handler can end is reported as its own outcome."""
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -9,7 +9,7 @@ from conftest import RunWorker
 from fake_server import FakeServer, assignment
 from google.protobuf.duration_pb2 import Duration
 
-from pitwheel import Bury, Context, Retry, Snooze
+from pitwheel import Bury, Complete, Context, Retry, Snooze
 from pitwheel._proto import pitwheel_pb2 as pb
 
 
@@ -174,6 +174,63 @@ async def a_result_that_cannot_be_stored_fails_the_attempt(
     (await server.stream()).assign(assignment())
 
     assert (await server.result(1)).fail.error.startswith(error)
+
+
+_AFTER_THE_LAST_TIME = datetime.max.replace(tzinfo=timezone(timedelta(hours=-5)))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "error"),
+    [
+        ("found", 3.0, "found `3.0` is not an integer"),
+        ("found", "3", "found `'3'` is not an integer"),
+        ("found", -1, "found is negative, or has more than 64 bits"),
+        ("found", 2**70, "found is negative, or has more than 64 bits"),
+        # With an id, because an integer of more than 4300 digits has no text.
+        pytest.param("found", 10**5000, "found is negative, or has more than 64 bits", id="5001 digits"),
+        ("next_at", _AFTER_THE_LAST_TIME, "next_at `9999-12-31 23:59:59.999999-05:00` is out of range"),
+        ("next_at", datetime(2030, 1, 1), "next_at `2030-01-01 00:00:00` has no time zone: "),
+        ("next_at", "2030-01-01", "next_at `'2030-01-01'` is not a datetime"),
+    ],
+)
+async def an_invalid_field_of_a_completion_fails_the_attempt(
+    server: FakeServer, work: RunWorker, field: str, value: Any, error: str
+) -> None:
+    async def greet(how: str, context: Context) -> Complete:
+        if how == "given":
+            return Complete("greeted", **{field: value})
+        complete = Complete("greeted")
+        setattr(complete, field, value)
+        return complete
+
+    await work(greet)
+    (await server.stream()).assign(assignment(1, '"given"'), assignment(2, '"set"'))
+
+    given, later = (await server.result(1)).fail.error, (await server.result(2)).fail.error
+    assert given.removeprefix("TypeError: ").removeprefix("ValueError: ").startswith(error)
+    assert later.startswith(error)
+
+
+async def a_verdict_that_lacks_its_fields_fails_the_attempt(
+    server: FakeServer, work: RunWorker, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Busy(Retry):
+        def __init__(self) -> None:
+            pass
+
+    async def greet(payload: Any, context: Context) -> None:
+        raise Busy
+
+    await work(greet, slots=1)
+    stream = await server.stream()
+    stream.assign(assignment(1), assignment(2))
+
+    error = "the attempt ended without a result: AttributeError: "
+    assert (await server.result(1)).fail.error.startswith(error)
+    assert (await server.result(2)).fail.error.startswith(error)
+    assert "job 1 of kind `greet` ended without a result" in caplog.text
+    stream.end()
+    await server.ended(stream.worker_id, [])
 
 
 async def a_job_without_a_handler_is_released(server: FakeServer, work: RunWorker) -> None:

@@ -113,20 +113,19 @@ def raised(verdict: Snooze | Retry | Bury) -> pb.Result:
 
 
 def completed(value: Any, followers: list[pb.NewJob], forget: bool) -> pb.Result:
-    """The job is done. If its result or its followers cannot be stored, the attempt has failed instead."""
+    """The job is done. If its result, its followers or its next run cannot be stored, the attempt has failed instead."""
     found, next_at = None, None
-    if isinstance(value, Complete):
-        found, next_at = value.found, value.next_at
-        value, followers = value.result, followers + value._followers
     try:
+        if isinstance(value, Complete):
+            found, next_at = value._next_run()
+            value, followers = value.result, followers + value._followers
         check_followers(followers)
         result = None if value is None else result_to_json(value)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         return failed(str(error))
-    complete = pb.Complete(result=result, forget=forget, then=followers, found=found)
-    if next_at is not None:
-        complete.next_at.FromDatetime(next_at)
-    return pb.Result(complete=complete)
+    return pb.Result(
+        complete=pb.Complete(result=result, forget=forget, then=followers, found=found, next_at=next_at)
+    )
 
 
 def failed(

@@ -53,7 +53,7 @@ def to_proto(job: NewJob) -> pb.NewJob:
         kind=job.kind,
         payload=to_json({} if job.payload is None else job.payload),
         queue=job.queue,
-        run_at=None if job.run_at is None else to_timestamp(job.run_at),
+        run_at=None if job.run_at is None else to_timestamp(job.run_at, "run_at"),
         delay=None if job.delay is None else to_duration(job.delay),
         priority=job.priority,
         max_attempts=job.max_attempts,

@@ -98,7 +98,7 @@ class RecurringJobs:
             max_attempts=max_attempts,
             timeout=None if timeout is None else to_duration(timeout),
             metadata=None if metadata is None else to_json(metadata),
-            run_at=None if first_at is None else to_timestamp(first_at),
+            run_at=None if first_at is None else to_timestamp(first_at, "first_at"),
         )
         request = pb.CreateRecurringRequest(job=job, cadence=cadence, misfire=misfire)
         return _from_proto((await self._call("CreateRecurring", request)).recurring)

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ._proto import pitwheel_pb2 as pb
-from .attempt import Attempt, Handler, released
+from .attempt import Attempt, Handler, failed, released
+from .json_text import error_text
 from .reporter import Reporter, SendReport
 from .stream import HeldJob, Stream
 
@@ -62,6 +63,11 @@ class Runner:
     async def _run(self, held: HeldJob) -> None:
         try:
             result = await held.attempt.run()
+        except Exception as error:
+            # A job without a result would be held, and its lease renewed, until this process ends.
+            context = held.attempt.context
+            log.error("job %d of kind `%s` ended without a result", context.id, context.kind, exc_info=error)
+            result = failed(f"the attempt ended without a result: {error_text(error)}")
         finally:
             del self.running[held]
             self.free += 1

@@ -45,14 +45,20 @@ def from_timestamp(stamp: Timestamp) -> datetime:
     return _EPOCH + timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1000)
 
 
-def to_timestamp(time: datetime) -> Timestamp:
+def to_timestamp(time: datetime, field: str) -> Timestamp:
+    """Raises `TypeError` or `ValueError` for a time that cannot be sent. The error names `field`."""
     stamp = Timestamp()
-    stamp.FromDatetime(with_zone(time))
+    try:
+        stamp.FromDatetime(with_zone(time, field))
+    except OverflowError as error:
+        raise ValueError(f"{field} `{time}` is out of range: give a time from 1970 to 2200") from error
     return stamp
 
 
-def with_zone(run_at: datetime) -> datetime:
+def with_zone(time: datetime, field: str) -> datetime:
     """Raises `ValueError` for a time without a zone, because client and server could assume different zones."""
-    if run_at.tzinfo is None:
-        raise ValueError(f"run_at `{run_at}` has no time zone: add one, as in `datetime.now(timezone.utc)`")
-    return run_at
+    if not isinstance(time, datetime):
+        raise TypeError(f"{field} `{time!r:.80}` is not a datetime")
+    if time.tzinfo is None:
+        raise ValueError(f"{field} `{time}` has no time zone: add one, as in `datetime.now(timezone.utc)`")
+    return time

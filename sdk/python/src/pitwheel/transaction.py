@@ -152,7 +152,7 @@ def _values(
         "kind": kind,
         "payload": to_json({} if payload is None else payload),
         "queue": queue,
-        "run_at": None if run_at is None else with_zone(run_at),
+        "run_at": None if run_at is None else with_zone(run_at, "run_at"),
         "priority": priority,
         "max_attempts": max_attempts,
         "timeout": None if timeout is None else to_timedelta(timeout),

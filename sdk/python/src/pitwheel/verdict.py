@@ -1,12 +1,15 @@
 """What a handler returns to complete its job with followers, or raises to snooze, retry or bury it."""
 
 from datetime import datetime
+from operator import index
 from typing import Any
+
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from ._proto import pitwheel_pb2 as pb
 from .followers import add_followers, add_step
 from .new_job import NewJob
-from .span import Span, check_span, with_zone
+from .span import Span, check_span, to_timestamp
 
 
 class Complete:
@@ -26,14 +29,14 @@ class Complete:
 
         For a run of a recurring job, `found` is how many new things it found: with an adaptive cadence, some make the time to
         the next run shorter, and none make it longer. `next_at` is the time of the next run, instead of the one by its
-        cadence; it needs a time zone. Raises `ValueError` if one of them is invalid.
+        cadence; it needs a time zone. Raises `TypeError` or `ValueError` if one of them is invalid.
         """
-        if found is not None and found < 0:
-            raise ValueError(f"found `{found}` is negative")
         self.result = result
         self.found = found
-        self.next_at = None if next_at is None else with_zone(next_at)
+        self.next_at = next_at
         self._followers: list[pb.NewJob] = []
+        # Checked here too, inside the handler: the traceback shows the line.
+        self._next_run()
 
     def then(self, *jobs: NewJob) -> "Complete":
         """Adds followers, like `Context.then`, and returns this object. Those of the context come first."""
@@ -44,6 +47,21 @@ class Complete:
         """Adds a step to the pipeline, like `Context.then_step`, and returns this object."""
         add_step(self._followers, name, job)
         return self
+
+    def _next_run(self) -> tuple[int | None, Timestamp | None]:
+        """`found` and `next_at` as they are sent. Raises `TypeError` or `ValueError` if one of them is invalid."""
+        found = None if self.found is None else _check_found(self.found)
+        return found, None if self.next_at is None else to_timestamp(self.next_at, "next_at")
+
+
+def _check_found(found: int) -> int:
+    try:
+        number = index(found)
+    except TypeError:
+        raise TypeError(f"found `{found!r:.80}` is not an integer") from None
+    if number < 0 or number.bit_length() > 64:
+        raise ValueError("found is negative, or has more than 64 bits")
+    return number
 
 
 class Verdict(Exception):
