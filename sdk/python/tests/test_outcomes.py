@@ -8,6 +8,7 @@ import pytest
 from conftest import RunWorker
 from fake_server import FakeServer, assignment
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from pitwheel import Bury, Complete, Context, Retry, Snooze
 from pitwheel._proto import pitwheel_pb2 as pb
@@ -153,6 +154,43 @@ async def a_payload_that_is_not_json_fails_without_calling_the_handler(
     assert fail.cause == pb.FAILURE_CAUSE_PAYLOAD
     assert fail.error.startswith("the payload is not JSON: ")
     assert calls == []
+
+
+# Python refuses to read integers of more than 4300 digits.
+_DIGITS = "1" * 5000
+_UNREADABLE: dict[str, Any] = {
+    "lane": f"[{_DIGITS}]",
+    "metadata": "[" * 100_000,
+    "recurrence": pb.Recurrence(planned_at=Timestamp(seconds=-(10**12))),
+    "step": pb.CurrentStep(name="add", parents=[pb.ParentStep(name="load", state="done", result=_DIGITS)]),
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "error"),
+    [
+        ("lane", "ValueError: the lane cannot be read: ValueError: "),
+        ("metadata", "ValueError: the metadata cannot be read: RecursionError: "),
+        ("recurrence", "OverflowError: "),
+        ("step", "ValueError: the result of step `load` cannot be read: ValueError: "),
+    ],
+)
+async def a_field_that_cannot_be_read_fails_only_the_job_that_reads_it(
+    server: FakeServer, work: RunWorker, field: str, error: str
+) -> None:
+    async def greet(payload: Any, context: Context) -> str:
+        if payload == "read":
+            getattr(context, field)
+        return "not read"
+
+    await work(greet)
+    fields = {field: _UNREADABLE[field]}
+    (await server.stream()).assign(assignment(1, '"read"', **fields), assignment(2, **fields), assignment(3))
+
+    assert (await server.result(1)).fail.error.startswith(error)
+    assert (await server.result(2)).complete.result == '"not read"'
+    assert (await server.result(3)).HasField("complete")
+    assert len(server.streams) == 1
 
 
 @pytest.mark.parametrize(

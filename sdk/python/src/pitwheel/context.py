@@ -1,13 +1,13 @@
 """The context of a handler: the job it runs, its progress, its followers, and requests to cancel it."""
 
 import asyncio
-import json
 import math
+from copy import deepcopy
 from typing import Any
 
 from ._proto import pitwheel_pb2 as pb
 from .followers import add_followers, add_step
-from .json_text import plain_text
+from .json_text import from_json, plain_text
 from .new_job import Lane, NewJob
 from .recurrence import Recurrence, recurrence_from_proto
 from .step import CurrentStep, step_from_proto
@@ -24,9 +24,13 @@ class Context:
         "_has_ended",
         "_is_completed_by_handler",
         "_keeps_history",
+        "_lane",
         "_metadata",
         "_progress",
+        "_recurrence",
         "_sent_progress",
+        "_step",
+        "_step_message",
         "_worker_id",
         "attempt",
         "cancelled",
@@ -34,11 +38,8 @@ class Context:
         "id",
         "key",
         "kind",
-        "lane",
         "max_attempts",
         "queue",
-        "recurrence",
-        "step",
         "traceparent",
         "tracestate",
     )
@@ -54,23 +55,23 @@ class Context:
         self.attempt: int = assignment.attempt
         self.max_attempts: int = assignment.max_attempts
         self.key: str | None = assignment.key if assignment.HasField("key") else None
-        #: The name of its lane: a string, or a list of strings, integers, booleans and `None`. `None`: it has no lane.
-        self.lane: Lane | None = json.loads(assignment.lane) if assignment.HasField("lane") else None
-        #: The recurring job that this job is a run of. `None`: it is none.
-        self.recurrence: Recurrence | None = (
-            recurrence_from_proto(assignment.recurrence) if assignment.HasField("recurrence") else None
-        )
-        #: The step of a pipeline that this job is. `None`: it is none.
-        self.step: CurrentStep | None = (
-            step_from_proto(assignment.step) if assignment.HasField("step") else None
-        )
         #: The W3C trace context that the job was enqueued with. `None`: it had none.
         self.traceparent: str | None = assignment.traceparent if assignment.HasField("traceparent") else None
         self.tracestate: str | None = assignment.tracestate if assignment.HasField("tracestate") else None
         #: Set when a cancel of the job was requested, or when the claim is lost. The handler decides what to do: if it
         #: returns, the job is done; if it raises, the job is cancelled.
         self.cancelled = asyncio.Event()
+        # Read when the handler asks for them: what Python cannot read must fail this attempt, not end the stream. Messages
+        # are copied, because a part of a message keeps the whole in memory: all jobs that arrived with this one.
+        self._lane: str | None = assignment.lane if assignment.HasField("lane") else None
         self._metadata: str | None = assignment.metadata if assignment.HasField("metadata") else None
+        self._recurrence: pb.Recurrence | None = (
+            deepcopy(assignment.recurrence) if assignment.HasField("recurrence") else None
+        )
+        self._step_message: pb.CurrentStep | None = (
+            deepcopy(assignment.step) if assignment.HasField("step") else None
+        )
+        self._step: CurrentStep | None = None
         self._progress: pb.Progress | None = None
         self._sent_progress: pb.Progress | None = None
         self._followers: list[pb.NewJob] = []
@@ -81,9 +82,29 @@ class Context:
         self._worker_id: int = assignment.worker_id
 
     @property
+    def lane(self) -> Lane | None:
+        """The name of its lane: a string, or a list of strings, integers, booleans and `None`. `None`: it has no lane."""
+        return None if self._lane is None else from_json(self._lane, "the lane")
+
+    @property
     def metadata(self) -> Any:
         """The metadata that the job was enqueued with. `None`: it had none."""
-        return None if self._metadata is None else json.loads(self._metadata)
+        return None if self._metadata is None else from_json(self._metadata, "the metadata")
+
+    @property
+    def recurrence(self) -> Recurrence | None:
+        """The recurring job that this job is a run of. `None`: it is none."""
+        return None if self._recurrence is None else recurrence_from_proto(self._recurrence)
+
+    @property
+    def step(self) -> CurrentStep | None:
+        """The step of a pipeline that this job is. `None`: it is none."""
+        # Kept, because the results of its parents can have 1 MiB. Other threads may read it at the same time.
+        message = self._step_message
+        if message is not None:
+            self._step = step_from_proto(message)
+            self._step_message = None
+        return self._step
 
     def progress(self, fraction: float, note: str = "") -> None:
         """Reports how far the attempt is, from 0 to 1, with a note of one line.

@@ -12,6 +12,14 @@ def to_json(value: Any) -> str:
     return text
 
 
+def from_json(text: str, name: str) -> Any:
+    """Raises `ValueError` for JSON that Python does not read, as an integer of 5,000 digits. The error names `name`."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{name} cannot be read: {error_text(error)}") from error
+
+
 def plain_text(text: str, chars_max: int) -> str:
     """The text cut to `chars_max` characters, without NUL and lone surrogates. Never raises."""
     return text[:chars_max].replace("\0", "").encode("utf-8", "replace").decode()

@@ -1,10 +1,10 @@
 """The step of a pipeline, as its handler sees it."""
 
-import json
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from ._proto import pitwheel_pb2 as pb
+from .json_text import from_json
 
 #: The state of a step. A live step is a job that waits or runs.
 StepState = Literal["waiting", "live", "done", "dead", "cancelled", "skipped"]
@@ -44,6 +44,8 @@ def _parent(parent: pb.ParentStep) -> ParentStep:
     return ParentStep(
         name=parent.name,
         state=cast(StepState, parent.state),
-        result=json.loads(parent.result) if parent.HasField("result") else None,
+        result=from_json(parent.result, f"the result of step `{parent.name}`")
+        if parent.HasField("result")
+        else None,
         result_left_out=parent.result_left_out,
     )
