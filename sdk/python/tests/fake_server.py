@@ -66,6 +66,7 @@ class FakeServer(WorkerServiceServicer):  # type: ignore[misc]
         self.already: set[int] = set()
         self.cancelled: list[pb.Claim] = []
         self.dead: list[int] = []
+        self.draining: list[int] = []
         #: Reports are answered only while this is set.
         self.answers = asyncio.Event()
         self.answers.set()
@@ -109,7 +110,9 @@ class FakeServer(WorkerServiceServicer):  # type: ignore[misc]
         await self.answers_heartbeats.wait()
         known = {*request.worker_ids, *(ended.worker_id for ended in request.ended)}
         return pb.HeartbeatResponse(
-            cancelled=self.cancelled, dead_worker_ids=[dead for dead in self.dead if dead in known]
+            cancelled=self.cancelled,
+            dead_worker_ids=[dead for dead in self.dead if dead in known],
+            draining_worker_ids=[draining for draining in self.draining if draining in known],
         )
 
     async def ReportResult(self, request: pb.ReportResultRequest, context: Any) -> pb.ReportResultResponse:

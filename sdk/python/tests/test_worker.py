@@ -315,6 +315,57 @@ async def a_second_stop_ends_the_grace_time(server: FakeServer, work: RunWorker)
     assert (await server.result(1)).HasField("release")
 
 
+async def _drain(server: FakeServer, gate: Gate) -> None:
+    """Gives the worker a job, asks it to drain, and waits until it does."""
+    stream = await server.stream()
+    stream.assign(assignment(1))
+    await gate.next()
+    server.draining = [stream.worker_id]
+    await asyncio.wait_for(stream.is_finished.wait(), TIMEOUT)
+    await _some_heartbeats(server)
+
+
+async def _some_heartbeats(server: FakeServer) -> None:
+    """A worker that would release its jobs has done it by then."""
+    number = len(server.heartbeats)
+    await server.until(lambda: len(server.heartbeats) > number + 3)
+
+
+async def a_stop_during_a_drain_starts_the_grace_time(server: FakeServer, work: RunWorker) -> None:
+    gate = Gate()
+    worker = await work(gate.handle, grace=3600)
+    await _drain(server, gate)
+
+    worker.stop()
+    await _some_heartbeats(server)
+    assert not server.results
+    gate.open.set()
+
+    assert (await server.result(1)).HasField("complete")
+
+
+async def a_second_stop_during_a_drain_ends_the_grace_time(server: FakeServer, work: RunWorker) -> None:
+    gate = Gate()
+    worker = await work(gate.handle, grace=3600)
+    await _drain(server, gate)
+
+    worker.stop()
+    worker.stop()
+
+    assert (await server.result(1)).HasField("release")
+
+
+async def a_drain_has_no_limit_until_the_grace_time_of_a_stop(server: FakeServer, work: RunWorker) -> None:
+    gate = Gate()
+    worker = await work(gate.handle, grace=0.01)
+    await _drain(server, gate)
+    assert not server.results
+
+    worker.stop()
+
+    assert (await server.result(1)).HasField("release")
+
+
 async def a_cancelled_run_releases_the_running_jobs(server: FakeServer) -> None:
     gate = Gate()
     worker = Worker(server.address)

@@ -3,8 +3,9 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
+from typing import Any, TypeAlias
 
 from ._proto import pitwheel_pb2 as pb
 from .attempt import Attempt, Handler, failed, released
@@ -16,6 +17,9 @@ log = logging.getLogger("pitwheel")
 
 # How long a handler may run after it was cancelled at the end of the grace time.
 CLEANUP_SECONDS_MAX = 5.0
+
+#: A wait is over when this returns.
+Limit: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Runner:
@@ -124,31 +128,29 @@ class Runner:
         if stream.is_open:
             stream.call.cancel()
 
-    async def finish(self, grace: float | None, skip_grace: asyncio.Event) -> None:
-        """Waits until no job is running. `grace`: the limit in seconds, or `None` for no limit.
-
-        At the limit, or when `skip_grace` is set, stops the running jobs and releases them.
-        """
+    async def finish(self, grace_passes: Limit) -> None:
+        """Waits until no job is running. When `grace_passes` returns, stops the running jobs and releases them."""
         while self.waiting:
             self._finish(self.waiting.popleft(), released())
-        await self._wait_until_idle(grace, skip_grace)
+        await self._wait_until_idle(grace_passes)
         if not self.running:
             return
         log.warning("releasing %d jobs that did not finish within the grace time", len(self.running))
         for held in self.running:
             held.attempt.release()
-        await self._wait_until_idle(CLEANUP_SECONDS_MAX)
+        await self._wait_until_idle(partial(asyncio.sleep, CLEANUP_SECONDS_MAX))
         for held in self.running:
             self._finish(held, released())
 
-    async def _wait_until_idle(self, limit: float | None, skip_grace: asyncio.Event | None = None) -> None:
+    async def _wait_until_idle(self, limit: Limit) -> None:
         if not self.running:
             return
-        waits: set[asyncio.Task[Any]] = {asyncio.create_task(_all_finished(list(self.running.values())))}
-        if skip_grace is not None:
-            waits.add(asyncio.create_task(skip_grace.wait()))
+        waits: list[asyncio.Task[None]] = [
+            asyncio.create_task(_all_finished(list(self.running.values()))),
+            asyncio.create_task(limit()),
+        ]
         try:
-            await asyncio.wait(waits, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for wait in waits:
                 wait.cancel()

@@ -122,7 +122,7 @@ class Worker:
 
         A shutdown takes no more jobs, waits up to the grace time for the running ones, and releases the rest. A second
         signal ends the grace time. Cancelling this coroutine also shuts down, without the grace time. A worker that is
-        asked to drain returns when its running jobs have finished, without a time limit.
+        asked to drain returns when its running jobs have finished, without a time limit until a signal or `stop`.
 
         Raises `grpc.aio.AioRpcError` if the server refuses the first stream, for example because of the token or the name
         of a queue.
@@ -186,11 +186,12 @@ class _Run:
         self.refusal: ClaimRefusal | None = None
         self._refused = asyncio.Event()
         self._was_assigned = False
-        self._grace: float | None = grace
+        self._grace = grace
         self._runner = Runner(handlers, request.slots, _unary(stub.ReportResult, metadata))
         self._reporter = self._runner.reporter
         self._heartbeats = Heartbeats(self._runner, _unary(stub.Heartbeat, metadata), self.drain)
         self._was_welcomed = False
+        self._drain = asyncio.Event()
         self._stop = asyncio.Event()
         self._skip_grace = asyncio.Event()
 
@@ -200,11 +201,10 @@ class _Run:
         self._stop.set()
 
     def drain(self) -> None:
-        """Starts a shutdown without a limit of the grace time."""
-        if not self._stop.is_set():
+        """Starts a shutdown without a time limit. A `stop` during it starts the grace time."""
+        if not self._stop.is_set() and not self._drain.is_set():
             log.info("asked to drain: finishing the running jobs")
-            self._grace = None
-            self._stop.set()
+            self._drain.set()
 
     async def run(self) -> None:
         streams = asyncio.create_task(self._keep_a_stream_open())
@@ -212,7 +212,7 @@ class _Run:
         progress = asyncio.create_task(self._reporter.run_progress())
         heartbeats = asyncio.create_task(self._heartbeats.run())
         loops: list[asyncio.Task[None]] = [streams, reporter, progress, heartbeats]
-        ends = [self._stop]
+        ends = [self._stop, self._drain]
         if self._has_only_job:
             ends += [self._refused, self._runner.is_idle]
         waits: list[asyncio.Task[Any]] = [asyncio.create_task(end.wait()) for end in ends]
@@ -220,6 +220,7 @@ class _Run:
             # The loops run until they are cancelled. If one ends earlier, it has failed: shut down and raise its error.
             await asyncio.wait([*waits, *loops], return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
+            self._stop.set()
             self._skip_grace.set()
             raise
         finally:
@@ -239,12 +240,19 @@ class _Run:
         self._runner.is_stopping = True
         streams.cancel()
         await asyncio.wait([streams])
-        await self._runner.finish(self._grace, self._skip_grace)
+        await self._runner.finish(self._grace_passes)
         self._reporter.close()
         await asyncio.wait([reporter], timeout=LAST_REPORTS_SECONDS_MAX)
         self._runner.abandon()
         self._heartbeats.close()
         await asyncio.wait([heartbeats], timeout=LAST_HEARTBEAT_SECONDS_MAX)
+
+    async def _grace_passes(self) -> None:
+        """Returns at the end of the grace time. That of a worker that drains begins with `stop`."""
+        if self._drain.is_set():
+            await self._stop.wait()
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._skip_grace.wait(), self._grace)
 
     async def _keep_a_stream_open(self) -> None:
         backoff = Backoff()
