@@ -243,6 +243,45 @@ async def progress_of_a_job_that_has_ended_is_sent_with_its_result(
     assert [result.WhichOneof("outcome") for result in server.results] == ["complete", "complete"]
 
 
+async def only_the_newest_progress_waits_for_the_server(
+    server: FakeServer, work: RunWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pitwheel.reporter.PROGRESS_INTERVAL_SECONDS", 0.01)
+    collected: asyncio.Queue[pb.Progress] = asyncio.Queue()
+    said, done = asyncio.Event(), asyncio.Event()
+    collect = Context._progress_to_send
+
+    def observed(context: Context) -> pb.Progress | None:
+        if (progress := collect(context)) is not None:
+            collected.put_nowait(progress)
+        return progress
+
+    monkeypatch.setattr(Context, "_progress_to_send", observed)
+
+    async def greet(payload: Any, context: Context) -> None:
+        if context.id > 1:
+            for eighths in range(8):
+                context.progress(eighths / 8)
+                await collected.get()
+            said.set()
+            await done.wait()
+
+    await work(greet)
+    stream = await server.stream()
+    server.answers.clear()
+    stream.assign(assignment(1))
+    await server.result(1)
+    stream.assign(assignment(2))
+    await asyncio.wait_for(said.wait(), TIMEOUT)
+    server.answers.set()
+    await server.result(2, "progress")
+    done.set()
+
+    await server.result(2, "complete")
+    reported = [result for result in server.results if result.claim.job_id == 2]
+    assert [result.progress.fraction for result in reported if result.HasField("progress")] == [0.875]
+
+
 async def lost_progress_sets_cancelled(server: FakeServer, work: RunWorker) -> None:
     heard = asyncio.Event()
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping
 
 import grpc
@@ -67,13 +67,18 @@ class Reporter:
         self._send = send
         self._running = running
         self._settled = settled
+        #: Results to report. Bounded by the slots: a job is held until its result is answered.
         self._queue: deque[Report] = deque()
+        #: The newest progress of each running job, if it is yet to be reported.
+        self._progress: OrderedDict[HeldJob, pb.Progress] = OrderedDict()
         self._has_work = asyncio.Event()
         self._is_closing = False
         #: Results that wait because another transaction has locked their job.
         self._locked = 0
 
     def put(self, held: HeldJob, result: pb.Result) -> None:
+        # The result carries the progress.
+        self._progress.pop(held, None)
         self._queue.append(Report(held, result))
         self._has_work.set()
 
@@ -90,7 +95,7 @@ class Reporter:
                 await asyncio.sleep(LINGER_SECONDS)
             if batch := self._take():
                 await self._report(batch)
-            if not self._queue:
+            if not self._queue and not self._progress:
                 if self._is_closing and not self._locked:
                     return
                 self._has_work.clear()
@@ -100,23 +105,28 @@ class Reporter:
         while True:
             await asyncio.sleep(PROGRESS_INTERVAL_SECONDS)
             for held in list(self._running):
-                if (progress := held.attempt.context._progress_to_send()) is not None:
-                    self.put(held, pb.Result(progress=progress))
+                progress = held.attempt.context._progress_to_send()
+                if progress is not None and not held.is_finished:
+                    self._progress[held] = progress
+                    self._has_work.set()
 
     def _take(self) -> list[Report]:
+        """The next batch. Results come first, because they free slots at the server."""
         batch: list[Report] = []
         size = 0
         while self._queue and len(batch) < RESULTS_MAX:
-            report = self._queue[0]
-            # The job has a final result by now, which carries the progress, or the handler's transaction settles it; after
-            # that this would be answered as lost.
-            if report.is_progress and (report.held.is_finished or report.is_completed_by_handler):
-                self._queue.popleft()
-                continue
-            size += report.result.ByteSize()
+            size += self._queue[0].result.ByteSize()
             if batch and size > BATCH_BYTES_MAX:
                 break
             batch.append(self._queue.popleft())
+        while self._progress and len(batch) < RESULTS_MAX and size < BATCH_BYTES_MAX:
+            held, progress = self._progress.popitem(last=False)
+            report = Report(held, pb.Result(progress=progress))
+            # The handler's transaction settles the job; after that this would be answered as lost.
+            if report.is_completed_by_handler:
+                continue
+            size += report.result.ByteSize()
+            batch.append(report)
         return batch
 
     async def _report(self, batch: list[Report]) -> None:
