@@ -12,6 +12,7 @@ from conftest import RunWorker
 from fake_server import TIMEOUT, FakeServer, assignment, claim, fake_server
 
 from pitwheel import Context, Worker
+from pitwheel.worker import LAST_REPORTS_SECONDS_MAX
 
 
 class Gate:
@@ -381,6 +382,50 @@ async def a_cancelled_run_releases_the_running_jobs(server: FakeServer) -> None:
 
     assert (await server.result(1)).HasField("release")
     await server.ended(stream.worker_id, [])
+
+
+@pytest.mark.parametrize("end", ["stop", "drain"])
+async def a_run_that_is_cancelled_during_its_shutdown_releases_the_running_jobs(
+    server: FakeServer, end: str
+) -> None:
+    gate = Gate()
+    worker = Worker(server.address, grace=3600)
+    worker.handler("greet")(gate.handle)
+    run = asyncio.create_task(worker.run())
+    stream = await server.stream()
+    stream.assign(assignment(1))
+    await gate.next()
+    if end == "stop":
+        worker.stop()
+    else:
+        server.draining = [stream.worker_id]
+    await server.ended(stream.worker_id, [(1, 10)])
+
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+
+    assert (await server.result(1)).HasField("release")
+    await server.ended(stream.worker_id, [])
+    assert gate.at_once == 0
+
+
+async def a_second_cancellation_ends_a_shutdown(server: FakeServer) -> None:
+    gate = Gate()
+    worker = Worker(server.address)
+    worker.handler("greet")(gate.handle)
+    run = asyncio.create_task(worker.run())
+    server.answers.clear()
+    (await server.stream()).assign(assignment(1))
+    await gate.next()
+
+    run.cancel()
+    assert (await server.result(1)).HasField("release")
+    run.cancel()
+    done, _ = await asyncio.wait([run], timeout=LAST_REPORTS_SECONDS_MAX / 2)
+
+    assert run in done, "it does not wait for the last report"
+    assert run.cancelled()
 
 
 async def a_first_stream_refused_with_a_permanent_error_ends_the_run(server: FakeServer) -> None:

@@ -121,8 +121,9 @@ class Worker:
         """Runs jobs until SIGINT, SIGTERM or `stop`, then shuts down.
 
         A shutdown takes no more jobs, waits up to the grace time for the running ones, and releases the rest. A second
-        signal ends the grace time. Cancelling this coroutine also shuts down, without the grace time. A worker that is
-        asked to drain returns when its running jobs have finished, without a time limit until a signal or `stop`.
+        signal ends the grace time. Cancelling this coroutine also shuts down, without the grace time; a second cancellation
+        ends the shutdown. A worker that is asked to drain returns when its running jobs have finished, without a time limit
+        until a signal or `stop`.
 
         Raises `grpc.aio.AioRpcError` if the server refuses the first stream, for example because of the token or the name
         of a queue.
@@ -216,20 +217,26 @@ class _Run:
         if self._has_only_job:
             ends += [self._refused, self._runner.is_idle]
         waits: list[asyncio.Task[Any]] = [asyncio.create_task(end.wait()) for end in ends]
-        try:
+
+        async def work() -> None:
             # The loops run until they are cancelled. If one ends earlier, it has failed: shut down and raise its error.
             await asyncio.wait([*waits, *loops], return_when=asyncio.FIRST_COMPLETED)
+            await self._shut_down(streams, reporter, heartbeats)
+
+        # A separate task: when this one is cancelled, also during the shutdown, the running jobs must still be released.
+        working = asyncio.create_task(work())
+        try:
+            await asyncio.shield(working)
         except asyncio.CancelledError:
             self._stop.set()
             self._skip_grace.set()
+            # A second cancellation ends the shutdown.
+            await working
             raise
         finally:
-            try:
-                await self._shut_down(streams, reporter, heartbeats)
-            finally:
-                for task in [*waits, *loops]:
-                    task.cancel()
-                await asyncio.gather(*loops, return_exceptions=True)
+            for task in [*waits, *loops]:
+                task.cancel()
+            await asyncio.gather(*loops, return_exceptions=True)
         for loop in loops:
             if not loop.cancelled() and (error := loop.exception()):
                 raise error
