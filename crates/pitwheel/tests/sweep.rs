@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use pitwheel::engine::{Ending, sweep};
+use pitwheel::engine::{Ending, declare_dead, forget_workers, sweep};
 use pitwheel::{Settled, State};
 use pitwheel_testkit::TestDb;
 
@@ -61,6 +61,65 @@ async fn a_second_sweep_right_after_the_first_finds_nothing() -> Result<()> {
     let first = sweep(&client, Duration::from_secs(1), Duration::from_secs(10)).await?;
     let second = sweep(&client, Duration::from_secs(1), Duration::from_secs(10)).await?;
     assert_eq!((first.dead.len(), second.dead.len()), (1, 0));
+    Ok(())
+}
+
+/// Inserts workers that died so long ago.
+async fn insert_dead(db: &TestDb, count: i32, ago: &str) -> Result<()> {
+    let sql = format!(
+        "insert into pitwheel.worker (name, lease, lease_until, dead_at)
+        select 'dead', '30 s', now(), now() - interval '{ago}' - n * interval '1 microsecond' from generate_series(1, {count}) as n"
+    );
+    Ok(db.client().await?.batch_execute(&sql).await?)
+}
+
+#[tokio::test]
+async fn a_sweep_reads_no_worker_that_is_dead_already() -> Result<()> {
+    let db = TestDb::new().await?;
+    for statistics in ["", "vacuum analyze pitwheel.worker"] {
+        db.client().await?.batch_execute(statistics).await?;
+        insert_dead(&db, 20_000, "1 hour").await?;
+        db.job().insert().await?;
+        db.expire_holder(&db.claim_one().await?).await?;
+        let client = db.client().await?;
+        client
+            .batch_execute("update pitwheel.sweep_tick set ticked_at = now() - interval '5 seconds'")
+            .await?;
+        client.batch_execute("begin").await?;
+        let swept = declare_dead(&client, Duration::from_secs(1), Duration::from_secs(10)).await?;
+        assert_eq!(swept.map_or(0, |swept| swept.dead.len()), 1);
+        let read = "select pg_stat_get_xact_tuples_returned('pitwheel.worker'::regclass)
+            + pg_stat_get_xact_tuples_fetched('pitwheel.worker'::regclass)";
+        let read: i64 = client.query_one(read, &[]).await?.get(0);
+        client.batch_execute("commit").await?;
+        assert!(read < 100, "it reads {read} workers, {statistics:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn workers_that_are_dead_for_long_or_too_many_are_forgotten() -> Result<()> {
+    let db = TestDb::new().await?;
+    let client = db.client().await?;
+    insert_dead(&db, 3000, "25 hours").await?;
+    insert_dead(&db, 10, "23 hours").await?;
+    db.job().insert().await?;
+    let job = db.claim_one().await?;
+    let holder = format!(
+        "update pitwheel.worker set dead_at = now() - interval '2 days' where id = {}",
+        job.claim.holder
+    );
+    client.batch_execute(&holder).await?;
+    assert_eq!(forget_workers(&client).await?, 3000, "those of the last day stay, and one that holds a job");
+    insert_dead(&db, 9_995, "11 minutes").await?;
+    assert_eq!(
+        forget_workers(&client).await?,
+        4,
+        "all but the last ten thousand, and the one that holds a job"
+    );
+    insert_dead(&db, 1000, "5 minutes").await?;
+    insert_dead(&db, 1000, "1 minute").await?;
+    assert_eq!(forget_workers(&client).await?, 2000, "of older than ten minutes");
     Ok(())
 }
 

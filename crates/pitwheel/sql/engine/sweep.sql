@@ -4,7 +4,7 @@
 -- could not renew either: then every lease moves on by the length of that gap, and no worker is declared dead. One whose lease had
 -- expired before the gap is declared dead by the next sweep. A lease that ends later than its length from now (the clock jumped
 -- back) is cut.
--- Zero rows: another node swept within $1.
+-- Zero rows: another node swept within $1. Uses worker_alive: what is dead costs nothing.
 with tick as materialized (
     select clock_timestamp() - sweep_tick.ticked_at as gap,
         clock_timestamp() - sweep_tick.ticked_at > $2::bigint * interval '1 millisecond' as leases_extended
@@ -35,24 +35,18 @@ changed as materialized (
 leased as (
     update pitwheel.worker
     set lease_until = least(worker.lease_until + greatest(tick.gap, interval '0'), clock_timestamp() + worker.lease)
-    from tick, changed
-    where worker.id = changed.id
+    from tick
+    where worker.id = any (array(select changed.id from changed))
       and (tick.leases_extended or worker.lease_until > clock_timestamp() + worker.lease)
 ),
 dead as (
     update pitwheel.worker
     set dead_at = clock_timestamp()
-    from tick, changed
-    where worker.id = changed.id
+    from tick
+    where worker.id = any (array(select changed.id from changed))
       and not tick.leases_extended
       and worker.lease_until < clock_timestamp()
     returning worker.id, worker.name
-),
-deleted as (
-    delete from pitwheel.worker
-    using tick
-    where worker.dead_at < clock_timestamp() - interval '1 day'
-      and not exists (select from pitwheel.hold where hold.worker = worker.id)
 )
 select tick.leases_extended, array(select dead.name from dead) as dead
 from tick

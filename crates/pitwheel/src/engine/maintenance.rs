@@ -10,7 +10,7 @@ use crate::engine::lanes::look_after_lanes;
 use crate::engine::pipeline::repair_pipelines;
 use crate::engine::recurring::{plan_runs, restore_lost_runs};
 use crate::engine::retry::RetryDelay;
-use crate::engine::sweep::{Swept, declare_dead, settle_abandoned};
+use crate::engine::sweep::{Swept, declare_dead, forget_workers, settle_abandoned};
 use crate::error::Error;
 use crate::metrics;
 use crate::postgres::{Pool, Sql, query};
@@ -22,6 +22,8 @@ const SWEEPS: u32 = 20;
 /// If no sweep happened for this part of a lease (a quarter), workers could not renew either. It must be below the part of
 /// a lease that is left when its renewal is due (5/6), so that renewals come through first.
 const GAP_PART: u32 = 4;
+/// How often workers that are dead are forgotten.
+const FORGET_EVERY: Duration = Duration::from_secs(60);
 const PRUNE_EVERY: Duration = Duration::from_secs(3600);
 /// Statements per prune, each for 1,000 pipelines, so that one prune ends.
 const PRUNE_PAGES_MAX: usize = 1000;
@@ -54,7 +56,7 @@ async fn sweep_and_plan(
 ) {
     let (tick, gap_max) = (lease / SWEEPS, lease / GAP_PART);
     let mut retry_delay = RetryDelay::default();
-    let mut next_prune = Instant::now();
+    let (mut next_prune, mut next_forget) = (Instant::now(), Instant::now());
     let (mut looked_up_to, mut repaired_up_to) = (0, 0);
     while !stop.is_cancelled() {
         let mut done = sweep(pool, lease_pool, tick, gap_max).await.map(|swept| {
@@ -67,6 +69,10 @@ async fn sweep_and_plan(
         }
         if done.is_ok() {
             done = repair(pool, &mut repaired_up_to).await;
+        }
+        if done.is_ok() && Instant::now() >= next_forget {
+            done = pool.run(async |client| forget_workers(&client).await).await.map(drop);
+            next_forget = Instant::now() + FORGET_EVERY;
         }
         if done.is_ok() && Instant::now() >= next_prune {
             done = pool.run(async |client| prune(&client, keep_history).await).await.map(drop);

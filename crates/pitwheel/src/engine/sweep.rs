@@ -69,6 +69,19 @@ pub async fn settle_abandoned(client: &impl Sql) -> Result<(usize, usize), Error
     Ok((released, buried))
 }
 
+/// Deletes workers that have been dead for long, or of which there are many. Returns how many.
+pub async fn forget_workers(client: &impl Sql) -> Result<i64, Error> {
+    let mut forgotten = 0;
+    for _ in 0..PAGES_MAX {
+        let rows = query(client, include_str!("../../sql/engine/forget_workers.sql"), &[]).await?;
+        match rows.first().map_or(0, |row| row.get::<_, i64>(0)) {
+            0 => break,
+            count => forgotten += count,
+        }
+    }
+    Ok(forgotten)
+}
+
 /// A page of the holds of dead workers.
 #[derive(Default)]
 struct Page {

@@ -59,6 +59,11 @@ pub const MIGRATIONS: &[Migration] = &[
     },
     Migration { version: 16, name: "lane_pass", sql: include_str!("../../migrations/0016_lane_pass.sql") },
     Migration { version: 17, name: "place_run", sql: include_str!("../../migrations/0017_place_run.sql") },
+    Migration {
+        version: 18,
+        name: "worker_indexes",
+        sql: include_str!("../../migrations/0018_worker_indexes.sql"),
+    },
 ];
 
 /// Lets one node migrate at a time.
