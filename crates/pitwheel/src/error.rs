@@ -2,6 +2,9 @@
 
 use crate::job::payload::PayloadError;
 
+/// The code of an error by which Postgres says that a lock was not given in time.
+pub(crate) const LOCK_NOT_AVAILABLE: &str = "55P03";
+
 /// An error. [`Error::code`] is stable; `docs/errors.md` has a section on each.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -116,6 +119,7 @@ impl DatabaseError {
         }
     }
 
+    /// Whether Postgres refused with this code.
     pub(crate) fn refused_with(&self, sqlstate: &str) -> bool {
         matches!(self, DatabaseError::Refused { code, .. } if code == sqlstate)
     }

@@ -1,8 +1,9 @@
 //! The schema is migrated once, however many nodes start. A build refuses a schema that does not fit it.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use pitwheel::engine::MIGRATIONS;
 use pitwheel::{Error, Pitwheel};
-use pitwheel_testkit::TestDb;
+use pitwheel_testkit::{TestDb, WAIT_MAX, wait_until};
 
 #[tokio::test]
 async fn ten_nodes_that_start_together_migrate_once() -> Result<()> {
@@ -13,6 +14,33 @@ async fn ten_nodes_that_start_together_migrate_once() -> Result<()> {
     let applied = applied.into_iter().collect::<Result<Vec<_>, _>>()?;
     assert_eq!(applied.iter().filter(|steps| !steps.is_empty()).count(), 1);
     assert!(db.pitwheel().migrate().await?.is_empty());
+    db.pitwheel().check_schema().await?;
+    Ok(())
+}
+
+/// The first migration that changes a table that an old node uses.
+const CHANGES_JOB: usize = 10;
+
+#[tokio::test]
+async fn a_migration_that_waits_for_a_table_lets_others_use_it() -> Result<()> {
+    let db = TestDb::unmigrated().await?;
+    let client = db.client().await?;
+    client.batch_execute(include_str!("../sql/postgres/migration_table.sql")).await?;
+    for migration in &MIGRATIONS[..CHANGES_JOB] {
+        client.batch_execute(migration.sql).await?;
+        let record = "insert into pitwheel.migration (version, name, breaking) values ($1, $2, false)";
+        client.execute(record, &[&migration.version, &migration.name]).await?;
+    }
+    let reader = db.client().await?;
+    reader.batch_execute("begin; select from pitwheel.job").await?;
+    let pitwheel = db.pitwheel().clone();
+    let migration = tokio::spawn(async move { pitwheel.migrate().await });
+    let waits = "select count(*) from pg_locks where not granted and relation = 'pitwheel.job'::regclass";
+    wait_until("the migration waits", async || Ok(db.count(waits).await? > 0)).await?;
+    let enqueue = client.batch_execute("select pitwheel.enqueue('test')");
+    tokio::time::timeout(WAIT_MAX, enqueue).await.context("the enqueue waits for the migration")??;
+    reader.batch_execute("commit").await?;
+    assert!(migration.await??.len() > 1);
     db.pitwheel().check_schema().await?;
     Ok(())
 }

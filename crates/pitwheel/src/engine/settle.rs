@@ -9,7 +9,7 @@ use crate::engine::lanes::promote_lanes;
 use crate::engine::lease::write_last_progress;
 use crate::engine::settle_columns::{Finish, PutBack, SettleResult, mark, mark_written};
 use crate::engine::settle_runs::{complete_runs, finish_runs, put_back_runs};
-use crate::error::Error;
+use crate::error::{Error, LOCK_NOT_AVAILABLE};
 use crate::job::claim::Claim;
 use crate::job::ending::{Ending, Settlement};
 use crate::job::new_job::{History, NewJob};
@@ -24,9 +24,6 @@ const PUT_BACK: &str = include_str!("../../sql/engine/put_back.sql");
 pub(crate) const LOCK_CLAIM: &str = include_str!("../../sql/engine/lock_claim.sql");
 const ALREADY_SETTLED: &str = include_str!("../../sql/engine/already_settled.sql");
 const DROP_HOLDS: &str = include_str!("../../sql/engine/drop_holds.sql");
-
-/// The SQLSTATE of a statement that met a locked row.
-const LOCK_NOT_AVAILABLE: &str = "55P03";
 
 /// Runs per statement, but for the fast path: with more, a plan that was made for an empty table would compare every run with every
 /// other for too long.

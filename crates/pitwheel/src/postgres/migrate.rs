@@ -1,10 +1,12 @@
 //! The schema: forward only, safe when many nodes start at once.
 
+use std::time::Duration;
+
 use tokio_postgres::types::Type;
 
 use super::pool::Pool;
 use super::session::{Sql, query};
-use crate::error::Error;
+use crate::error::{Error, LOCK_NOT_AVAILABLE};
 
 /// A migration.
 pub struct Migration {
@@ -69,6 +71,11 @@ pub const MIGRATIONS: &[Migration] = &[
 /// Lets one node migrate at a time.
 pub const MIGRATION_LOCK: &str = include_str!("../../sql/postgres/migration_lock.sql");
 const MIGRATION_SETTINGS: &str = include_str!("../../sql/postgres/migration_settings.sql");
+/// What waits for a lock on a table makes everything wait that comes after it: claims, settles and enqueues.
+const LOCK_TIMEOUT: &str = "set local lock_timeout = '2s'";
+const ATTEMPTS: usize = 100;
+/// Between two attempts. What had to wait for the last one goes on.
+const PAUSE: Duration = Duration::from_secs(1);
 const MIGRATION_TABLE: &str = include_str!("../../sql/postgres/migration_table.sql");
 const RECORD_MIGRATION: &str = include_str!("../../sql/postgres/record_migration.sql");
 const HAS_MIGRATIONS: &str = include_str!("../../sql/postgres/has_migrations.sql");
@@ -85,8 +92,22 @@ pub struct MigrationStatus {
     pub pending: Vec<&'static str>,
 }
 
-/// Brings the schema up to the version of this build. Returns the names of the migrations that were applied.
+/// Brings the schema up to the version of this build. Returns the names of the migrations that were applied. While another
+/// transaction uses the tables, it tries again and again for some minutes.
 pub(crate) async fn migrate(pool: &Pool) -> Result<Vec<&'static str>, Error> {
+    for _ in 1..ATTEMPTS {
+        match migrate_once(pool).await {
+            Err(Error::Database(error)) if error.refused_with(LOCK_NOT_AVAILABLE) => {
+                tracing::warn!("a transaction uses the tables to be migrated, will try again");
+                tokio::time::sleep(PAUSE).await;
+            }
+            migrated => return migrated,
+        }
+    }
+    migrate_once(pool).await
+}
+
+async fn migrate_once(pool: &Pool) -> Result<Vec<&'static str>, Error> {
     let mut client = pool.get().await?;
     // A node without the rights of the owner may start, if there is nothing to do.
     let current = found(&client).await?;
@@ -96,6 +117,7 @@ pub(crate) async fn migrate(pool: &Pool) -> Result<Vec<&'static str>, Error> {
     let transaction = client.transaction().await?;
     transaction.batch_execute(MIGRATION_SETTINGS).await?;
     transaction.batch_execute(MIGRATION_LOCK).await?;
+    transaction.batch_execute(LOCK_TIMEOUT).await?;
     transaction.batch_execute(MIGRATION_TABLE).await?;
     let found = found(transaction.client()).await?;
     refuse_newer(&found)?;
