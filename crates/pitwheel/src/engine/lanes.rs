@@ -5,12 +5,13 @@
 //! looks there once a second.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio_postgres::types::Type;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::hint::{Hints, log_unhinted};
+use crate::engine::look_times::LookTimes;
 use crate::engine::retry::RetryDelay;
 use crate::error::Error;
 use crate::job::limits::LANES_MAX;
@@ -20,13 +21,9 @@ use crate::postgres::{Pool, Sql};
 const PROMOTE_CHECKED: &str = include_str!("../../sql/engine/promote_checked.sql");
 const PROMOTE_LANES: &str = include_str!("../../sql/engine/promote_lanes.sql");
 
-/// How often a node looks at the lanes that need it. A job that was enqueued in a user's transaction waits up to this long.
-const LOOK: Duration = Duration::from_secs(1);
-/// How often a look reads from the first transaction on: after a failover that lost transactions, their ids are given again.
-const DEEP_LOOK: Duration = Duration::from_secs(60);
 /// Statements per look, so that one stays short.
 const PAGES_MAX: usize = 50;
-/// The transaction from which a deep look reads.
+/// The transaction from which a deep look reads: after a failover that lost transactions, their ids are given again.
 const FIRST: &str = "0";
 
 /// What one statement promoted.
@@ -61,18 +58,21 @@ pub(crate) async fn promote_lanes(client: &impl Sql, lanes: &[&str]) -> Result<B
 pub(crate) async fn look_after_lanes(pool: &Pool, name: &str, stop: &CancellationToken) {
     let mut retry_delay = RetryDelay::default();
     let mut first = FIRST.to_owned();
-    let mut next_deep_look = Instant::now() + DEEP_LOOK;
+    let mut looks = LookTimes::new(Instant::now());
     let hints = Hints::new(pool.clone());
     while !stop.is_cancelled() {
-        if Instant::now() >= next_deep_look {
-            FIRST.clone_into(&mut first);
-            next_deep_look = Instant::now() + DEEP_LOOK;
-        }
-        match look_once(pool, &hints, &mut first).await {
+        let begun = Instant::now();
+        // A deep look has its own start: if it fails, the others go on from theirs.
+        let looked = match looks.begin(begun) {
+            true => look_once(pool, &hints, &mut FIRST.to_owned()).await,
+            false => look_once(pool, &hints, &mut first).await,
+        };
+        looks.ended(begun, Instant::now());
+        match looked {
             Ok(()) => {
                 retry_delay.reset();
                 tokio::select! {
-                    () = tokio::time::sleep(LOOK) => {}
+                    () = tokio::time::sleep_until(looks.next.into()) => {}
                     () = stop.cancelled() => {}
                 }
             }

@@ -1,4 +1,4 @@
-//! When the claimer looks back for jobs below its bounds.
+//! When the claimer looks back for jobs below its bounds, and a node for lanes that need promotion.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ pub(super) const LOOK_BACK: Duration = Duration::from_secs(1);
 /// A look back that takes long, because a transaction has been open for long, is made less often: it takes at most one part in
 /// this many of the time.
 const SHARE: u32 = 10;
-/// How often a look back reads from the start, in case a job appeared where it should not.
+/// How often a look reads from the start, in case something appeared where it should not.
 const DEEP_LOOK: Duration = Duration::from_secs(60);
 
 /// Deep looks have times of their own: if only one of them takes long, the others go on every second.
