@@ -401,3 +401,15 @@ async fn a_follower_in_a_lane_is_promoted() -> Result<()> {
     assert_eq!(db.state(db.count("select max(id) from pitwheel.job_history").await?).await?, DONE);
     Ok(())
 }
+
+#[tokio::test]
+async fn all_lanes_in_which_nothing_runs_any_more_are_forgotten() -> Result<()> {
+    let db = TestDb::new().await?;
+    let sql = "insert into pitwheel.lane (lane, current_job, changed_at)
+        select to_json('lane ' || n)::text, n, now() - case n % 100 when 0 then interval '1 day' else interval '40 days' end
+        from generate_series(1, 25000) as n";
+    db.client().await?.batch_execute(sql).await?;
+    db.pitwheel().prune_history(Duration::from_secs(30 * 24 * 3600)).await?;
+    assert_eq!(db.count("select count(*) from pitwheel.lane").await?, 250);
+    Ok(())
+}

@@ -25,7 +25,7 @@ const GAP_PART: u32 = 4;
 /// How often workers that are dead are forgotten.
 const FORGET_EVERY: Duration = Duration::from_secs(60);
 const PRUNE_EVERY: Duration = Duration::from_secs(3600);
-/// Statements per prune, each for 1,000 pipelines, so that one prune ends.
+/// Statements per prune, each for 1,000 pipelines or 10,000 lanes, so that one prune ends.
 const PRUNE_PAGES_MAX: usize = 1000;
 const PRUNE_AGAIN: Duration = Duration::from_secs(60);
 
@@ -122,11 +122,24 @@ pub(crate) async fn prune(client: &impl Sql, keep: Duration) -> Result<i32, Erro
     let sql = include_str!("../../sql/engine/prune_history.sql");
     let rows = query(client, sql, &[(&seconds, Type::FLOAT8)]).await?;
     query(client, include_str!("../../sql/engine/prune_audit.sql"), &[]).await?;
-    let lanes = include_str!("../../sql/engine/prune_lanes.sql");
-    query(client, lanes, &[(&seconds, Type::FLOAT8)]).await?;
+    prune_lanes(client, seconds).await?;
     prune_pipelines(client, seconds).await?;
     metrics::maintained("prune", begun.elapsed());
     Ok(rows.first().map_or(0, |row| row.get(0)))
+}
+
+/// Forgets the current jobs of lanes in which nothing has run since the history that is kept begins.
+async fn prune_lanes(client: &impl Sql, seconds: f64) -> Result<(), Error> {
+    let mut last = String::new();
+    for _ in 0..PRUNE_PAGES_MAX {
+        let sql = include_str!("../../sql/engine/prune_lanes.sql");
+        let rows = query(client, sql, &[(&seconds, Type::FLOAT8), (&last, Type::TEXT)]).await?;
+        match rows.first().and_then(|row| row.get("last")) {
+            Some(lane) => last = lane,
+            None => break,
+        }
+    }
+    Ok(())
 }
 
 /// Deletes the pipelines that ended before the history that is kept begins.
