@@ -23,7 +23,7 @@ pub(crate) async fn run(args: FetchDueArgs, url: Option<&str>, output: OutputFor
     let feeds = args.fetch.feeds(&database);
     let progress = Progress::new(u64::from(args.max));
     let stats = pitwheel_feeds::fetch_due(&feeds, args.fetch.worker_options(), args.max as usize, |stats| {
-        let done = stats.sources_fetched + stats.errors.len() as u64;
+        let done = stats.sources_fetched + stats.sources_postponed + stats.errors.len() as u64;
         progress.reached(done, format!("{} new articles", stats.articles_new));
     })
     .await?;
@@ -34,8 +34,12 @@ pub(crate) async fn run(args: FetchDueArgs, url: Option<&str>, output: OutputFor
         for (source, error) in &stats.errors {
             print_message(&format!("source {source}: {}", visible(error)));
         }
+        let postponed = match stats.sources_postponed {
+            0 => String::new(),
+            postponed => format!(", {postponed} postponed because their hosts ask for a pause or are busy"),
+        };
         print(&format!(
-            "{} sources were due, {} fetched, {} failed; {} articles, {} of them new",
+            "{} sources were due, {} fetched, {} failed{postponed}; {} articles, {} of them new",
             stats.sources_checked,
             stats.sources_fetched,
             stats.errors.len(),

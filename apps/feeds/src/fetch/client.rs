@@ -20,7 +20,7 @@ use crate::fetch::connect::Connector;
 use crate::fetch::error::FetchError;
 use crate::fetch::headers::{self, Link, Validators};
 use crate::fetch::hosts::Hosts;
-use crate::fetch::limits::{HOST_GAP, REDIRECTS_MAX, TOTAL_MAX};
+use crate::fetch::limits::{HOST_GAP, HOST_WAIT_MAX, REDIRECTS_MAX, TOTAL_MAX};
 
 const FEEDS: &str = "application/atom+xml, application/rss+xml, application/feed+json, application/xml;q=0.9, \
                      text/xml;q=0.8, application/json;q=0.8, text/html;q=0.5, */*;q=0.1";
@@ -35,6 +35,8 @@ pub struct Options {
     pub user_agent: String,
     /// The time between the starts of two fetches from one host. Default: 500 ms.
     pub host_gap: Duration,
+    /// How long a fetch waits while others from its host are under way. Default: 1 second.
+    pub host_wait_max: Duration,
 }
 
 impl Default for Options {
@@ -45,6 +47,7 @@ impl Default for Options {
             allow_private: false,
             user_agent: format!("pitwheel-feeds/{version} (+{home})"),
             host_gap: HOST_GAP,
+            host_wait_max: HOST_WAIT_MAX,
         }
     }
 }
@@ -98,7 +101,7 @@ impl Client {
                 allowed: if options.allow_private { |_| true } else { is_public },
             },
             user_agent: options.user_agent,
-            hosts: Hosts::new(options.host_gap),
+            hosts: Hosts::new(options.host_gap, options.host_wait_max),
         })
     }
 

@@ -15,6 +15,8 @@ const KNOWN_MAX: usize = 4096;
 /// The hosts that were fetched from lately.
 pub(crate) struct Hosts {
     gap: Duration,
+    /// How long a fetch waits for its turn.
+    wait_max: Duration,
     known: Mutex<HashMap<String, Host>>,
     /// A turn has ended.
     left: Notify,
@@ -25,6 +27,18 @@ struct Host {
     running: u32,
     /// The earliest start of the next fetch.
     next_at: Instant,
+    /// The host asked for a pause until then.
+    paused_until: Instant,
+}
+
+/// Why there is no turn now.
+enum Blocked {
+    /// The host asked for a pause until then.
+    Paused(Instant),
+    /// The gap after the last start ends then.
+    Gap(Instant),
+    /// It ends with another turn.
+    Full,
 }
 
 /// A turn at a host. It ends when this is dropped.
@@ -43,22 +57,27 @@ impl Drop for Turn {
 }
 
 impl Hosts {
-    pub(crate) fn new(gap: Duration) -> Arc<Hosts> {
-        Arc::new(Hosts { gap, known: Mutex::default(), left: Notify::new() })
+    pub(crate) fn new(gap: Duration, wait_max: Duration) -> Arc<Hosts> {
+        Arc::new(Hosts { gap, wait_max, known: Mutex::default(), left: Notify::new() })
     }
 
-    /// Waits for a turn, but not for long: the slot of a waiting fetch is missing to other hosts.
+    /// Waits for a turn, up to the limit. A pause that a host asked for is not waited for: it may be a day.
     pub(crate) async fn turn(self: &Arc<Hosts>, host: &str) -> Result<Turn, FetchError> {
-        let deadline = Instant::now() + HOST_WAIT_MAX;
+        let begun = Instant::now();
+        let (deadline, pause_end_max) = (begun + self.wait_max, begun + HOST_WAIT_MAX.min(self.wait_max));
         loop {
             // Listens before it looks: a turn that ends between the two would be missed otherwise.
             let left = self.left.notified();
-            let wake_up = match self.take(host) {
-                None => return Ok(Turn { hosts: self.clone(), host: host.to_owned() }),
-                Some(at) => at,
+            let Err(blocked) = self.take(host) else {
+                return Ok(Turn { hosts: self.clone(), host: host.to_owned() });
+            };
+            let (wake_up, latest) = match blocked {
+                Blocked::Paused(at) => (Some(at), pause_end_max),
+                Blocked::Gap(at) => (Some(at), deadline),
+                Blocked::Full => (None, deadline),
             };
             let now = Instant::now();
-            if now >= deadline || wake_up.is_some_and(|at| at > deadline) {
+            if now >= latest || wake_up.is_some_and(|at| at > latest) {
                 let retry_in = wake_up.map_or(self.gap, |at| at - now).max(HOST_WAIT_MAX);
                 return Err(FetchError::HostBusy { host: host.to_owned(), retry_in });
             }
@@ -71,28 +90,33 @@ impl Hosts {
 
     /// No fetch from this host starts before `span` has passed: it asked for that.
     pub(crate) fn hold_back(&self, host: &str, span: Duration) {
-        let until = Instant::now() + span;
+        let now = Instant::now();
         let mut known = self.known();
-        let host = known.entry(host.to_owned()).or_insert(Host { running: 0, next_at: until });
-        host.next_at = host.next_at.max(until);
+        let new = Host { running: 0, next_at: now, paused_until: now };
+        let host = known.entry(host.to_owned()).or_insert(new);
+        host.paused_until = host.paused_until.max(now + span);
     }
 
-    /// Takes a turn: `None`. Otherwise when to look again, or `Some(None)` when another turn has ended.
-    fn take(&self, name: &str) -> Option<Option<Instant>> {
+    /// Takes a turn, or tells what it waits for.
+    fn take(&self, name: &str) -> Result<(), Blocked> {
         let now = Instant::now();
         let mut known = self.known();
         if known.len() > KNOWN_MAX {
-            known.retain(|_, host| host.running > 0 || host.next_at > now);
+            known.retain(|_, host| host.running > 0 || host.next_at.max(host.paused_until) > now);
         }
-        let host = known.entry(name.to_owned()).or_insert(Host { running: 0, next_at: now });
+        let new = Host { running: 0, next_at: now, paused_until: now };
+        let host = known.entry(name.to_owned()).or_insert(new);
+        if host.paused_until > now {
+            return Err(Blocked::Paused(host.paused_until));
+        }
         if host.next_at > now {
-            return Some(Some(host.next_at));
+            return Err(Blocked::Gap(host.next_at));
         }
         if host.running >= HOST_FETCHES_MAX {
-            return Some(None);
+            return Err(Blocked::Full);
         }
-        *host = Host { running: host.running + 1, next_at: now + self.gap };
-        None
+        (host.running, host.next_at) = (host.running + 1, now + self.gap);
+        Ok(())
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<String, Host>> {
@@ -106,7 +130,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_host_has_two_turns_at_a_time() {
-        let hosts = Hosts::new(Duration::ZERO);
+        let hosts = Hosts::new(Duration::ZERO, HOST_WAIT_MAX);
         let first = hosts.turn("a").await.expect("free");
         let _second = hosts.turn("a").await.expect("free");
         let _other = hosts.turn("b").await.expect("another host");
@@ -117,7 +141,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_host_that_asked_for_a_pause_is_left_alone() {
-        let hosts = Hosts::new(Duration::ZERO);
+        // However long a fetch waits for other fetches.
+        let hosts = Hosts::new(Duration::ZERO, Duration::from_secs(3600));
         hosts.hold_back("a", Duration::from_secs(60));
         let refused = hosts.turn("a").await;
         let Err(FetchError::HostBusy { retry_in, .. }) = refused else { panic!("it was fetched") };

@@ -16,3 +16,6 @@ pub const HOST_FETCHES_MAX: u32 = 2;
 pub const HOST_GAP: Duration = Duration::from_millis(500);
 /// How long a fetch waits for its turn at a host before its slot is given to another host.
 pub const HOST_WAIT_MAX: Duration = Duration::from_secs(1);
+/// The same for a worker that only fetches what is due: nothing else needs the slot. A hundred fetches, as many as there are
+/// slots by default, take this long at a host that needs 20 seconds for each.
+pub const DUE_HOST_WAIT_MAX: Duration = Duration::from_secs(1000);

@@ -145,6 +145,8 @@ pub struct FetchStatsView {
     sources_checked: u64,
     /// Sources whose fetch completed.
     sources_fetched: u64,
+    /// Sources that are fetched later: their host asked for a pause.
+    sources_postponed: u64,
     articles_found: u64,
     articles_new: u64,
     errors: Vec<FetchErrorView>,
@@ -164,6 +166,7 @@ impl From<FetchStats> for FetchStatsView {
         FetchStatsView {
             sources_checked: stats.sources_checked,
             sources_fetched: stats.sources_fetched,
+            sources_postponed: stats.sources_postponed,
             articles_found: stats.articles_found,
             articles_new: stats.articles_new,
             errors: errors.collect(),

@@ -24,6 +24,8 @@ pub struct FetchStats {
     pub sources_checked: u64,
     /// Sources whose fetch completed.
     pub sources_fetched: u64,
+    /// Sources that are fetched later, because their host asked for a pause or is busy with other fetches.
+    pub sources_postponed: u64,
     /// Articles in their documents.
     pub articles_found: u64,
     /// Articles that were new.
@@ -130,6 +132,7 @@ impl Fetcher {
             Err(_) => Err(FetchError::Url(source.url.clone())),
         };
         if let Err(FetchError::HostBusy { retry_in, .. }) = fetched {
+            self.count(|stats| stats.sources_postponed += 1);
             return Ok(Verdict::Snooze(retry_in.mul_f64(1.0 + fastrand::f64())));
         }
         let outcome = decide(id, &source, fetched, started.elapsed(), fastrand::f64());

@@ -9,6 +9,7 @@ use pitwheel::{Context, Worker};
 
 use crate::error::Error;
 use crate::feeds::Feeds;
+use crate::fetch::limits::DUE_HOST_WAIT_MAX;
 use crate::fetch::{self, Client};
 use crate::kinds::{FetchFeed, QUEUE, RenewWebsub, SubscribeWebsub, UPKEEP_QUEUE};
 use crate::worker::fetcher::{FetchStats, Fetcher};
@@ -81,16 +82,18 @@ pub async fn run(
 }
 
 /// Fetches sources that are due now, the highest priority first and then the longest waiting, at most `max`. Returns when they are
-/// fetched, or nothing more is due. `progress` is called with the number of sources that were claimed.
+/// fetched, or nothing more is due. A source waits for its turn at its host, but not for the end of a pause that the host asked
+/// for: then it is fetched later. `progress` is called with the number of sources that were claimed.
 ///
 /// # Errors
 /// Before the first fetch only.
 pub async fn fetch_due(
     feeds: &Feeds,
-    options: WorkerOptions,
+    mut options: WorkerOptions,
     max: usize,
     mut progress: impl FnMut(&FetchStats),
 ) -> Result<FetchStats, Error> {
+    options.fetch.host_wait_max = DUE_HOST_WAIT_MAX;
     let fetcher = Arc::new(Fetcher::new(feeds, Client::new(options.fetch.clone())?));
     let worker = worker(feeds, &fetcher, &options);
     let watch = async {

@@ -1,6 +1,7 @@
 //! Which sources are fetched, in which order, and how many.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 use pitwheel_feeds::NewSource;
@@ -8,7 +9,7 @@ use pitwheel_testkit::wait_until;
 use tokio::sync::Semaphore;
 
 use crate::site::{Reply, Site, feed};
-use crate::support::TestFeeds;
+use crate::support::{TestFeeds, options};
 
 #[tokio::test]
 async fn only_sources_that_are_due_and_enabled_are_fetched() -> Result<()> {
@@ -141,5 +142,35 @@ async fn the_next_fetch_mirrors_the_recurring_job() -> Result<()> {
         "select count(*) from feeds.source where next_fetch_at between now() + interval '59 minutes' and
         now() + interval '67 minutes'";
     assert_eq!(test.count(hours).await?, 1, "an hour and a tenth at most");
+    Ok(())
+}
+
+#[tokio::test]
+async fn all_due_sources_of_one_host_are_fetched_by_one_call() -> Result<()> {
+    let test = TestFeeds::new().await?;
+    let site = Site::start(|_| Reply::ok(feed(&["1"]))).await?;
+    for n in 0..8 {
+        test.add(&site.url(&format!("/{n}"))).await?;
+    }
+    let mut polite = options();
+    // The last turn comes later than a worker of `serve` would wait for it.
+    polite.fetch.host_gap = Duration::from_millis(250);
+    let stats = pitwheel_feeds::fetch_due(&test.feeds, polite, 100, |_| ()).await?;
+    assert_eq!((stats.sources_checked, stats.sources_fetched), (8, 8));
+    assert_eq!(site.requests().len(), 8);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_host_that_asks_for_a_pause_is_not_waited_for() -> Result<()> {
+    let test = TestFeeds::new().await?;
+    let site = Site::start(|_| Reply::new("429 Too Many Requests", &[("retry-after", "600")], "")).await?;
+    for n in 0..3 {
+        test.add(&site.url(&format!("/{n}"))).await?;
+    }
+    let stats = test.fetch_due(10).await?;
+    let failed = stats.errors.len() as u64;
+    assert_eq!((stats.sources_checked, failed + stats.sources_postponed), (3, 3));
+    assert!(stats.sources_postponed > 0, "two are fetched at a time, the third waits for the end of one");
     Ok(())
 }
