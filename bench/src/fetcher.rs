@@ -17,7 +17,8 @@ pub(crate) async fn run(url: &str) -> Result<()> {
     options.fetch.allow_private = true;
     options.slots = SLOTS;
     let begun = Instant::now();
-    let stats = pitwheel_feeds::fetch_due(&feeds, options, 2 * SOURCES, |_| ()).await?;
+    let stats =
+        pitwheel_feeds::fetch_due(&feeds, options, 2 * SOURCES, std::future::pending(), |_| ()).await?;
     println!("{} {}", stats.sources_fetched, begun.elapsed().as_secs_f64());
     Ok(())
 }

@@ -1,12 +1,15 @@
 //! `pitwheel-feeds fetch-due`: fetches what is due, and ends.
 
+use anyhow::ensure;
 use clap::Args;
+use pitwheel_feeds::FetchStats;
 use pitwheel_feeds::http::views::FetchStatsView;
 
 use super::serve::FetchArgs;
 use crate::database::Database;
-use pitwheel_app::Progress;
 use pitwheel_app::output::{OutputFormat, print, print_json, print_message, visible};
+use pitwheel_app::{Progress, stop_at_signal};
+use tokio_util::sync::CancellationToken;
 
 #[derive(Debug, Args)]
 pub(crate) struct FetchDueArgs {
@@ -22,11 +25,20 @@ pub(crate) async fn run(args: FetchDueArgs, url: Option<&str>, output: OutputFor
     let database = Database::open(url).await?;
     let feeds = args.fetch.feeds(&database);
     let progress = Progress::new(u64::from(args.max));
-    let stats = pitwheel_feeds::fetch_due(&feeds, args.fetch.worker_options(), args.max as usize, |stats| {
+    let (options, stop) = (args.fetch.worker_options(), CancellationToken::new());
+    let show = |stats: &FetchStats| {
         let done = stats.sources_fetched + stats.sources_postponed + stats.errors.len() as u64;
         progress.reached(done, format!("{} new articles", stats.articles_new));
-    })
-    .await?;
+    };
+    let fetching = pitwheel_feeds::fetch_due(&feeds, options, args.max as usize, stop.cancelled(), show);
+    let mut fetching = std::pin::pin!(fetching);
+    let stats = tokio::select! {
+        stats = &mut fetching => stats?,
+        signal = stop_at_signal(&stop) => {
+            signal?;
+            fetching.await?
+        }
+    };
     progress.finish();
     if output == OutputFormat::Json {
         print_json(&FetchStatsView::from(stats))?;
@@ -47,5 +59,7 @@ pub(crate) async fn run(args: FetchDueArgs, url: Option<&str>, output: OutputFor
             stats.articles_new
         ))?;
     }
-    database.close().await
+    database.close().await?;
+    ensure!(!stop.is_cancelled(), "it was interrupted: what is left is still due");
+    Ok(())
 }

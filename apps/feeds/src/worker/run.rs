@@ -83,7 +83,8 @@ pub async fn run(
 
 /// Fetches sources that are due now, the highest priority first and then the longest waiting, at most `max`. Returns when they are
 /// fetched, or nothing more is due. A source waits for its turn at its host, but not for the end of a pause that the host asked
-/// for: then it is fetched later. `progress` is called with the number of sources that were claimed.
+/// for: then it is fetched later. `shutdown` ends it at once: fetches under way are given up, and their runs are released.
+/// `progress` is called with the number of sources that were claimed.
 ///
 /// # Errors
 /// Before the first fetch only.
@@ -91,11 +92,13 @@ pub async fn fetch_due(
     feeds: &Feeds,
     mut options: WorkerOptions,
     max: usize,
+    shutdown: impl Future<Output = ()> + Send,
     mut progress: impl FnMut(&FetchStats),
 ) -> Result<FetchStats, Error> {
     options.fetch.host_wait_max = DUE_HOST_WAIT_MAX;
     let fetcher = Arc::new(Fetcher::new(feeds, Client::new(options.fetch.clone())?));
-    let worker = worker(feeds, &fetcher, &options);
+    // A fetch may wait long for its turn. Who interrupts it does not.
+    let worker = worker(feeds, &fetcher, &options).grace(Duration::ZERO);
     let watch = async {
         let mut tick = tokio::time::interval(Duration::from_millis(200));
         loop {
@@ -104,7 +107,7 @@ pub async fn fetch_due(
         }
     };
     let ran = tokio::select! {
-        ran = worker.run_due(max, std::future::pending()) => ran,
+        ran = worker.run_due(max, shutdown) => ran,
         () = fetcher.clone().run() => unreachable!("it runs until it is dropped"),
         () = watch => unreachable!("it runs until it is dropped"),
     };

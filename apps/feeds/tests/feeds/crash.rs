@@ -9,7 +9,7 @@ use anyhow::Result;
 use pitwheel_testkit::{ChildProcess, wait_until};
 use tokio::sync::Semaphore;
 
-use crate::site::{Reply, Site, feed};
+use crate::site::{Reply, Request, Site, feed};
 use crate::support::{TestFeeds, options};
 
 /// Short, so that the test does not take long; renewed four times in it.
@@ -78,5 +78,26 @@ async fn a_late_fetch_writes_nothing_beside_the_one_that_took_over() -> Result<(
     assert_eq!(test.titles(id).await?, ["article 1"], "the late one wrote no article");
     assert_eq!(test.count("select count(*) from feeds.fetch").await?, 1, "and no record");
     assert_eq!(test.count("select count(*) from pitwheel.job where kind = 'fetch_feed'").await?, 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_interrupted_fetch_due_releases_its_runs_at_once() -> Result<()> {
+    let test = TestFeeds::new().await?;
+    let answer = |_: &Request| Reply::raw("HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n<rss").then_hang();
+    let site = Site::start(answer).await?;
+    test.add(&site.url("/")).await?;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pitwheel-feeds"));
+    command.args(["fetch-due", "--allow-private-addresses"]).env("DATABASE_URL", test.db.url());
+    let mut process = ChildProcess::spawn(&command, Stdio::null(), Stdio::null())?;
+    wait_until("the source to be fetched", || async { Ok(site.requests().len() == 1) }).await?;
+    process.signal("TERM")?;
+    let status = process.wait()?;
+
+    assert_eq!(status.code(), Some(1), "not all that was due is fetched");
+    let due = "select count(*) from pitwheel.job
+        where kind = 'fetch_feed' and holder is null and attempt = 0 and run_at <= now()";
+    assert_eq!(test.count(due).await?, 1, "another worker may fetch it now");
+    assert_eq!(test.count("select count(*) from feeds.fetch").await?, 0);
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Which sources are fetched, in which order, and how many.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -155,7 +156,7 @@ async fn all_due_sources_of_one_host_are_fetched_by_one_call() -> Result<()> {
     let mut polite = options();
     // The last turn comes later than a worker of `serve` would wait for it.
     polite.fetch.host_gap = Duration::from_millis(250);
-    let stats = pitwheel_feeds::fetch_due(&test.feeds, polite, 100, |_| ()).await?;
+    let stats = pitwheel_feeds::fetch_due(&test.feeds, polite, 100, pending(), |_| ()).await?;
     assert_eq!((stats.sources_checked, stats.sources_fetched), (8, 8));
     assert_eq!(site.requests().len(), 8);
     Ok(())

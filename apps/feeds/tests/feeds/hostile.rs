@@ -1,5 +1,6 @@
 //! Servers with malice: each costs one failed fetch with a clear error, and nothing else.
 
+use std::future::pending;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -112,7 +113,7 @@ async fn private_addresses_are_refused_on_every_hop() -> Result<()> {
     }
     let mut strict = options();
     strict.fetch.allow_private = false;
-    let stats = pitwheel_feeds::fetch_due(&test.feeds, strict, 100, |_| ()).await?;
+    let stats = pitwheel_feeds::fetch_due(&test.feeds, strict, 100, pending(), |_| ()).await?;
     assert_eq!(stats.sources_fetched, 0);
     for (id, error) in &stats.errors {
         assert!(error.contains("not public") || error.contains("cannot be resolved"), "{id}: {error}");

@@ -1,5 +1,6 @@
 //! A database with the feeds in it, and workers with options that suit tests.
 
+use std::future::pending;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -32,7 +33,7 @@ impl TestFeeds {
 
     /// Fetches what is due, at most `max`.
     pub(crate) async fn fetch_due(&self, max: usize) -> Result<FetchStats> {
-        Ok(pitwheel_feeds::fetch_due(&self.feeds, options(), max, |_| ()).await?)
+        Ok(pitwheel_feeds::fetch_due(&self.feeds, options(), max, pending(), |_| ()).await?)
     }
 
     /// Makes the source due, as if the time had passed.
