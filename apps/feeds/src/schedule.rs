@@ -10,6 +10,8 @@ pub const WAIT_MIN: Duration = Duration::from_secs(60);
 pub const WAIT_PUSHED: Duration = Duration::from_secs(12 * 3600);
 /// Waits are longer by a random part, so that sources that were added together spread out.
 const JITTER: f64 = 0.1;
+/// Sources of a host that asked for a pause spread out over this time after it.
+const PAUSE_JITTER: Duration = Duration::from_secs(60);
 /// A failing source is tried again after its interval at the latest after this many doublings.
 const DOUBLINGS_MAX: u32 = 16;
 
@@ -72,6 +74,15 @@ pub fn after_failure(asked: &Asked, failures: u32, random: f64) -> NextFetch {
     }
 }
 
+/// When a source is fetched whose host asked for a pause in answer to the fetch of another. It is spread by seconds, not by a part
+/// of the pause: after a day that would be hours.
+pub fn after_pause(pause: Duration, random: f64) -> NextFetch {
+    NextFetch {
+        wait: pause.min(WAIT_MAX) + PAUSE_JITTER.mul_f64(random),
+        reason: "its host asks for it (Retry-After)".to_owned(),
+    }
+}
+
 fn jittered(wait: Duration, random: f64) -> Duration {
     wait.mul_f64(1.0 + JITTER * random)
 }
@@ -118,6 +129,12 @@ mod tests {
         assert_eq!(waits, [1, 2, 4, 512, 1024, 1440, 1440]);
         let next = after_failure(&Asked { retry_after: Some(HOUR), ..hourly() }, 1, 0.0);
         assert!(next.wait == HOUR && next.reason.contains("Retry-After"), "{next:?}");
+    }
+
+    #[test]
+    fn a_pause_of_a_host_is_spread_by_a_minute_at_most() {
+        assert_eq!(after_pause(HOUR, 0.0).wait, HOUR);
+        assert_eq!(after_pause(Duration::MAX, 1.0).wait, WAIT_MAX + Duration::from_secs(60));
     }
 
     #[test]

@@ -76,7 +76,7 @@ pub struct Fetched {
     pub links: Vec<Link>,
     /// How long it is fresh.
     pub max_age: Option<Duration>,
-    /// How long to stay away.
+    /// How long the host asks to be left alone.
     pub retry_after: Option<Duration>,
     /// The document, decompressed.
     pub body: Vec<u8>,
@@ -223,7 +223,7 @@ async fn read(url: &Url, response: Response<Incoming>, keeps_method: bool) -> Re
         content_type: headers::text(headers, &CONTENT_TYPE),
         links: headers::links(headers, url),
         max_age: headers::max_age(headers),
-        retry_after: headers::retry_after(headers, SystemTime::now()),
+        retry_after: headers::retry_after(status, headers, SystemTime::now()),
         body: document,
         received,
     })))

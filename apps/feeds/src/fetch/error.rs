@@ -50,6 +50,14 @@ pub enum FetchError {
     /// A redirect without a usable target.
     #[error("the redirect to `{0}` cannot be followed")]
     Redirect(String),
+    /// The host asked for a pause in answer to another fetch: not an error of the source.
+    #[error("`{host}` asked for a pause")]
+    HostPaused {
+        /// The host.
+        host: String,
+        /// When the pause ends.
+        retry_in: Duration,
+    },
     /// The limit of the host is reached: not an error of the source.
     #[error("`{host}` is busy with other fetches")]
     HostBusy {

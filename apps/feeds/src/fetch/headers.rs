@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use hyper::StatusCode;
 use hyper::header::{
     CACHE_CONTROL, ETAG, HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED, LINK, RETRY_AFTER,
 };
@@ -55,8 +56,15 @@ pub(crate) fn max_age(headers: &HeaderMap) -> Option<Duration> {
     ages.next()
 }
 
-/// How long to stay away: `Retry-After` in seconds, or until a date.
-pub(crate) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+/// How long to stay away: `Retry-After` in seconds, or until a date, of an answer that says that it will pass (RFC 9110, section
+/// 10.2.3; RFC 6585, section 4). Some servers send it with every answer, where it means nothing. With a redirect it is about the
+/// next hop, which is not waited for.
+pub(crate) fn retry_after(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let passes =
+        [StatusCode::PAYLOAD_TOO_LARGE, StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE];
+    if !passes.contains(&status) {
+        return None;
+    }
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse() {
         return Some(Duration::from_secs(seconds));
@@ -140,11 +148,16 @@ mod tests {
     #[test]
     fn retry_after_is_seconds_or_a_date() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
-        let after = |text| retry_after(&headers(RETRY_AFTER, text), now).map(|span| span.as_secs());
+        let answered = |status, text| retry_after(status, &headers(RETRY_AFTER, text), now);
+        let after = |text| answered(StatusCode::SERVICE_UNAVAILABLE, text).map(|span| span.as_secs());
         assert_eq!(after("120"), Some(120));
         assert_eq!(after("Sun, 06 Nov 1994 08:50:37 GMT"), Some(60));
         assert_eq!(after("Tue, 06 Nov 1990 08:50:37 GMT"), Some(0));
         assert_eq!(after("soon"), None);
+        assert_eq!(answered(StatusCode::TOO_MANY_REQUESTS, "1"), Some(Duration::from_secs(1)));
+        for other in [StatusCode::OK, StatusCode::NOT_MODIFIED, StatusCode::NOT_FOUND] {
+            assert_eq!(answered(other, "120"), None, "{other}");
+        }
     }
 
     #[test]

@@ -71,15 +71,17 @@ impl Hosts {
             let Err(blocked) = self.take(host) else {
                 return Ok(Turn { hosts: self.clone(), host: host.to_owned() });
             };
-            let (wake_up, latest) = match blocked {
-                Blocked::Paused(at) => (Some(at), pause_end_max),
-                Blocked::Gap(at) => (Some(at), deadline),
-                Blocked::Full => (None, deadline),
+            let (now, host_name) = (Instant::now(), || host.to_owned());
+            let wake_up = match blocked {
+                Blocked::Paused(at) if at > pause_end_max => {
+                    return Err(FetchError::HostPaused { host: host_name(), retry_in: at - now });
+                }
+                Blocked::Paused(at) | Blocked::Gap(at) => Some(at),
+                Blocked::Full => None,
             };
-            let now = Instant::now();
-            if now >= latest || wake_up.is_some_and(|at| at > latest) {
+            if now >= deadline || wake_up.is_some_and(|at| at > deadline) {
                 let retry_in = wake_up.map_or(self.gap, |at| at - now).max(HOST_WAIT_MAX);
-                return Err(FetchError::HostBusy { host: host.to_owned(), retry_in });
+                return Err(FetchError::HostBusy { host: host_name(), retry_in });
             }
             tokio::select! {
                 () = tokio::time::sleep_until(wake_up.unwrap_or(deadline).into()) => {}
@@ -145,7 +147,7 @@ mod tests {
         let hosts = Hosts::new(Duration::ZERO, Duration::from_secs(3600));
         hosts.hold_back("a", Duration::from_secs(60));
         let refused = hosts.turn("a").await;
-        let Err(FetchError::HostBusy { retry_in, .. }) = refused else { panic!("it was fetched") };
+        let Err(FetchError::HostPaused { retry_in, .. }) = refused else { panic!("it was fetched") };
         assert!(retry_in > Duration::from_secs(50), "{retry_in:?}");
     }
 }

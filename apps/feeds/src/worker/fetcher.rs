@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pitwheel::{Context, Verdict};
 use url::Url;
@@ -12,6 +12,7 @@ use crate::feeds::Feeds;
 use crate::fetch::{Client, FetchError};
 use crate::kinds::FetchFeed;
 use crate::metrics;
+use crate::schedule;
 use crate::store::fetches::{self, Finished, Outcome, ToFetch, Written};
 use crate::worker::batch::{Batches, Work};
 use crate::worker::decide::decide;
@@ -131,9 +132,13 @@ impl Fetcher {
             Ok(url) => self.client.get(&url, &source.validators).await,
             Err(_) => Err(FetchError::Url(source.url.clone())),
         };
-        if let Err(FetchError::HostBusy { retry_in, .. }) = fetched {
-            self.count(|stats| stats.sources_postponed += 1);
-            return Ok(Verdict::Snooze(retry_in.mul_f64(1.0 + fastrand::f64())));
+        match fetched {
+            Err(FetchError::HostBusy { retry_in, .. }) => {
+                self.count(|stats| stats.sources_postponed += 1);
+                return Ok(Verdict::Snooze(retry_in.mul_f64(1.0 + fastrand::f64())));
+            }
+            Err(FetchError::HostPaused { retry_in, .. }) => return self.postpone(id, retry_in).await,
+            _ => {}
         }
         let outcome = decide(id, &source, fetched, started.elapsed(), fastrand::f64());
         metrics::ended(outcome.error.is_none(), outcome.took);
@@ -144,6 +149,15 @@ impl Fetcher {
             None => return Err(Error::Database("the fetch could not be recorded")),
         }
         Ok(Verdict::complete().into())
+    }
+
+    /// Snoozes a run until the pause that its host asked for has passed. The source shows when that is, and why.
+    async fn postpone(&self, id: i64, pause: Duration) -> Result<Verdict, Error> {
+        self.count(|stats| stats.sources_postponed += 1);
+        let next = schedule::after_pause(pause, fastrand::f64());
+        let seconds = next.wait.as_secs_f64();
+        self.feeds.rows(include_str!("../../sql/postponed.sql"), &[&id, &seconds, &next.reason]).await?;
+        Ok(Verdict::Snooze(next.wait))
     }
 }
 

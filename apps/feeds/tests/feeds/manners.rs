@@ -97,6 +97,9 @@ async fn a_server_decides_when_to_come_back_within_bounds() -> Result<()> {
         ("429 Too Many Requests", ("retry-after", "600"), "Retry-After", 10..=11),
         ("503 Service Unavailable", ("retry-after", "99999999"), "Retry-After", 1440..=1585),
         ("200 OK", ("cache-control", "max-age=1"), "interval", 60..=66),
+        // Only an answer that asks to come back later may name the time for it.
+        ("200 OK", ("retry-after", "7200"), "interval", 60..=66),
+        ("404 Not Found", ("retry-after", "7200"), "failed 1 time", 1..=1),
     ];
     for (status, headers, reason, minutes) in cases {
         let test = TestFeeds::new().await?;
@@ -230,5 +233,35 @@ async fn a_page_leads_to_its_feeds() -> Result<()> {
         let urls: Vec<_> = found.into_iter().map(|feed| feed.url).collect();
         assert_eq!(urls, [site.url(expected)], "{path}");
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn other_sources_of_a_host_that_asks_for_a_pause_wait_for_its_end_and_say_so() -> Result<()> {
+    let test = TestFeeds::new().await?;
+    let answer = |_: &Request| Reply::new("503 Service Unavailable", &[("retry-after", "99999999")], "");
+    let site = Site::start(answer).await?;
+    let asked = test.add(&site.url("/asked")).await?;
+    let other = test.add(&site.url("/other")).await?;
+    let mut one_by_one = options();
+    one_by_one.slots = 1;
+    let worker = test.start(one_by_one);
+    let waiting = "select count(*) from pitwheel.job
+        where kind = 'fetch_feed' and holder is null and run_at > now() + interval '23 hours'";
+    wait_until("both to wait", || async { Ok(test.count(waiting).await? == 2) }).await?;
+    worker.stop().await?;
+
+    assert_eq!(site.paths(), ["/asked"], "the host is left alone");
+    let late = "select count(*) from pitwheel.job
+        where kind = 'fetch_feed' and payload->>'source_id' = $$OTHER$$ and run_at > now() + interval '24 hours 5 minutes'";
+    assert_eq!(test.count(&late.replace("OTHER", &other.to_string())).await?, 0, "no longer than a day");
+    for id in [asked, other] {
+        let why = test.source(id).await?.next_fetch_reason.unwrap_or_default();
+        assert!(why.contains("Retry-After"), "{id}: {why}");
+    }
+    let shown = format!(
+        "select count(*) from feeds.source where id = {other} and next_fetch_at > now() + interval '23 hours'"
+    );
+    assert_eq!(test.count(&shown).await?, 1);
     Ok(())
 }
