@@ -38,12 +38,19 @@ pub(crate) fn prepare(body: &[u8], content_type: Option<&str>) -> Result<String,
     Ok(repair(&text[root..]))
 }
 
-/// By the byte order mark, the header, the declaration; else UTF-8, and Windows-1252 if that does not fit.
+/// By the byte order mark, the header, the declaration; else UTF-8, and Windows-1252 if that does not fit. Text that is UTF-8 and not
+/// ASCII is UTF-8 whoever says that it is Windows-1252: by that name goes what a server sends by default (`us-ascii`,
+/// `iso-8859-1`), every text fits it, and none that makes sense in it is UTF-8 by chance.
 fn decode(body: &[u8], content_type: Option<&str>) -> String {
     if let Some((encoding, _)) = Encoding::for_bom(body) {
         return encoding.decode(body).0.into_owned();
     }
     let named = content_type.and_then(charset).or_else(|| declared(body)).unwrap_or(UTF_8);
+    if named == WINDOWS_1252
+        && let Ok(text) = std::str::from_utf8(body)
+    {
+        return text.to_owned();
+    }
     let (text, _, wrong) = named.decode(body);
     if !wrong {
         return text.into_owned();
@@ -176,8 +183,11 @@ mod tests {
         assert!(prepare(b"<feed>caf\xe9</feed>", header).expect("text").contains("café"));
         let utf16: Vec<u8> = "\u{feff}<feed>café</feed>".encode_utf16().flat_map(u16::to_le_bytes).collect();
         assert_eq!(prepare(&utf16, None).expect("text"), "<feed>café</feed>");
-        // The header is wrong, the document is UTF-8.
-        assert!(prepare("<feed>café</feed>".as_bytes(), Some("text/xml; charset=us-ascii")).is_ok());
+        for wrong in ["us-ascii", "iso-8859-1", "windows-1252"] {
+            let header = format!("text/xml; charset={wrong}");
+            let text = prepare("<feed>café</feed>".as_bytes(), Some(&header)).expect("text");
+            assert_eq!(text, "<feed>café</feed>", "{wrong}: the document is UTF-8");
+        }
         assert!(prepare(b"<feed>caf\xe9</feed>", None).expect("text").contains("café"), "not UTF-8");
     }
 
