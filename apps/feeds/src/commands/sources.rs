@@ -48,7 +48,7 @@ pub(crate) enum SourcesCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct AddArgs {
-    /// The URL of the feed, or of a page that names it
+    /// The URL of the feed; with --discover, also of a page that names it
     url: String,
     /// The name
     #[arg(long)]

@@ -11,6 +11,8 @@ pub enum ParseError {
     #[error("the document is not a feed: {0}")]
     NotAFeed(String),
     /// A web page.
-    #[error("the document is a web page, not a feed: add the URL of the page as a source to find its feeds")]
+    #[error(
+        "the document is a web page, not a feed: `pitwheel-feeds sources add URL --discover` adds the feeds that it names"
+    )]
     WebPage,
 }

@@ -265,3 +265,13 @@ async fn other_sources_of_a_host_that_asks_for_a_pause_wait_for_its_end_and_say_
     assert_eq!(test.count(&shown).await?, 1);
     Ok(())
 }
+
+#[tokio::test]
+async fn a_source_that_is_a_page_names_the_command_that_finds_its_feeds() -> Result<()> {
+    let test = TestFeeds::new().await?;
+    let site = Site::start(|_| Reply::ok("<!doctype html><html><body>a page</body></html>")).await?;
+    let id = test.add(&site.url("/")).await?;
+    let stats = test.fetch_due(1).await?;
+    assert!(stats.errors[&id].contains("`pitwheel-feeds sources add URL --discover`"), "{:?}", stats.errors);
+    Ok(())
+}
