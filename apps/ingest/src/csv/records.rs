@@ -18,9 +18,42 @@ pub(crate) struct Records<R> {
     /// Where in the chunk of the text the next row begins.
     at: usize,
     parser: Reader,
+    lines: Lines,
     fields: Box<[u8]>,
     ends: Box<[usize]>,
     has_ended: bool,
+}
+
+/// The line that the parser has reached. The parser itself counts `\n` only, but ends rows at `\r` too, and rows need lines of
+/// their own: the line is their key.
+struct Lines {
+    line: u64,
+    /// The last byte was `\r`: a `\n` belongs to the same line end.
+    after_cr: bool,
+}
+
+impl Lines {
+    /// Counts the line ends of what the parser has read of a row. `first` becomes the line where the row begins, after blank lines.
+    fn pass_row(&mut self, bytes: &[u8], first: &mut Option<u64>) {
+        let mut rest = bytes;
+        if first.is_none() {
+            let blank = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+            self.pass(&bytes[..blank]);
+            rest = &bytes[blank..];
+            *first = (!rest.is_empty()).then_some(self.line);
+        }
+        self.pass(rest);
+    }
+
+    fn pass(&mut self, bytes: &[u8]) {
+        let Some(last) = bytes.last() else { return };
+        let count = |end: u8| bytes.iter().filter(|byte| **byte == end).count();
+        let returns = count(b'\r');
+        let pairs = if returns > 0 { bytes.windows(2).filter(|two| *two == b"\r\n").count() } else { 0 };
+        let pairs = pairs + usize::from(self.after_cr && bytes[0] == b'\n');
+        self.line += (count(b'\n') + returns - pairs) as u64;
+        self.after_cr = *last == b'\r';
+    }
 }
 
 /// A row.
@@ -55,6 +88,7 @@ impl<R: Read> Records<R> {
             text,
             at: 0,
             parser: ReaderBuilder::new().delimiter(delimiter).build(),
+            lines: Lines { line: 1, after_cr: false },
             fields: vec![0; ROW_BYTES_MAX].into_boxed_slice(),
             ends: vec![0; COLUMNS_MAX].into_boxed_slice(),
             has_ended: false,
@@ -68,7 +102,7 @@ impl<R: Read> Records<R> {
 
     /// The next row; blank lines are left out.
     pub(crate) fn read(&mut self) -> Result<Option<Record<'_>>, CsvError> {
-        let (mut len, mut count) = (0, 0);
+        let (mut len, mut count, mut first_line) = (0, 0, None);
         loop {
             if !self.has_ended && self.at == self.text.chunk().len() {
                 self.refill()?;
@@ -77,23 +111,24 @@ impl<R: Read> Records<R> {
             let input = if self.has_ended { &b"\n"[..] } else { &self.text.chunk()[self.at..] };
             let (result, read, written, ended) =
                 self.parser.read_record(input, &mut self.fields[len..], &mut self.ends[count..]);
-            let after_newline = read > 0 && input[read - 1] == b'\n';
+            self.lines.pass_row(&input[..read], &mut first_line);
+            let line = first_line.unwrap_or(self.lines.line);
             (len, count) = (len + written, count + ended);
             if !self.has_ended {
                 self.at += read;
             }
             match result {
-                ReadRecordResult::Record => return self.record(len, count, after_newline).map(Some),
+                ReadRecordResult::Record => return self.record(len, count, line).map(Some),
                 ReadRecordResult::InputEmpty if self.has_ended && len + count > 0 => {
-                    return Err(CsvError::Unclosed { line: self.first_line(len, false) });
+                    return Err(CsvError::Unclosed { line });
                 }
                 ReadRecordResult::InputEmpty if self.has_ended => return Ok(None),
                 ReadRecordResult::InputEmpty => {}
                 ReadRecordResult::OutputFull => {
-                    return Err(CsvError::TooLong { line: self.first_line(len, false), max: ROW_BYTES_MAX });
+                    return Err(CsvError::TooLong { line, max: ROW_BYTES_MAX });
                 }
                 ReadRecordResult::OutputEndsFull => {
-                    return Err(CsvError::TooWide { line: self.first_line(len, false), max: COLUMNS_MAX });
+                    return Err(CsvError::TooWide { line, max: COLUMNS_MAX });
                 }
                 ReadRecordResult::End => return Ok(None),
             }
@@ -102,7 +137,7 @@ impl<R: Read> Records<R> {
 
     fn refill(&mut self) -> Result<(), CsvError> {
         self.at = 0;
-        let line = self.parser.line();
+        let line = self.lines.line;
         match self.text.fill() {
             Ok(more) => self.has_ended = !more,
             Err(CsvError::Encoding { encoding, .. }) => return Err(CsvError::Encoding { line, encoding }),
@@ -111,14 +146,7 @@ impl<R: Read> Records<R> {
         Ok(())
     }
 
-    /// The line where the row begins that has these bytes. The parser counts the newlines behind it.
-    fn first_line(&self, len: usize, after_newline: bool) -> u64 {
-        let inside = self.fields[..len].iter().filter(|byte| **byte == b'\n').count() as u64;
-        self.parser.line().saturating_sub(inside + u64::from(after_newline)).max(1)
-    }
-
-    fn record(&self, len: usize, count: usize, after_newline: bool) -> Result<Record<'_>, CsvError> {
-        let line = self.first_line(len, after_newline);
+    fn record(&self, len: usize, count: usize, line: u64) -> Result<Record<'_>, CsvError> {
         // The text is UTF-8 and is cut at ASCII only.
         let text = std::str::from_utf8(&self.fields[..len])
             .map_err(|_| CsvError::Encoding { line, encoding: self.text.encoding() })?;
@@ -141,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_row_knows_the_line_where_it_begins() -> Result<(), CsvError> {
-        for newline in ["\n", "\r\n"] {
+        for newline in ["\n", "\r\n", "\r"] {
             let text = ["a,b", "", "1,\"two", "lines\"", "\"\"\"q\"\"\",", "last,x"].join(newline);
             let rows = read(text.as_bytes())?;
             let lines: Vec<u64> = rows.iter().map(|(line, _)| *line).collect();
@@ -150,6 +178,17 @@ mod tests {
             assert_eq!(rows[2].1, ["\"q\"", ""]);
             assert_eq!(rows[3].1, ["last", "x"]);
         }
+        Ok(())
+    }
+
+    #[test]
+    fn no_two_rows_have_the_same_line() -> Result<(), CsvError> {
+        // Stray carriage returns end rows too, in blank lines and at the borders of fields.
+        let text = "a,b\n1,2\r3,4\r5,6\r\n\r\r7,\"8\r\"\n\"9\r\",\"\n0\"\r\n\n\r1,2\r";
+        let rows = read(text.as_bytes())?;
+        let lines: Vec<u64> = rows.iter().map(|(line, _)| *line).collect();
+        assert_eq!(lines, [1, 2, 3, 4, 7, 9, 14]);
+        assert_eq!(rows.last().map(|(_, fields)| fields.join("+")), Some("1+2".to_owned()));
         Ok(())
     }
 

@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use anyhow::Result;
 use bytes::Bytes;
 use futures_util::stream;
+use pitwheel::State;
 use pitwheel_ingest::{CsvOptions, Uploads};
 
 use crate::support::{TestIngest, entries, lane, skipping};
@@ -122,5 +123,17 @@ async fn factors_that_contradict_each_other_are_refused() -> Result<()> {
     let job = test.load(&factors, text, &CsvOptions::default()).await?;
     assert!(TestIngest::error(&job).contains("lines 2 and 4 are both about `flight, km`"));
     assert_eq!(test.db.count("select count(*) from ingest.factor").await?, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_file_with_carriage_returns_as_line_ends_is_loaded() -> Result<()> {
+    let test = TestIngest::new().await?;
+    let text = entries(&["1", "many", "2", "3", "few"]).replace('\n', "\r");
+    let job = test.load(&lane(), text, &skipping()).await?;
+    assert_eq!(job.summary.state, State::Done, "{:?}", job.errors);
+    assert_eq!(test.quantities(&lane()).await?, ["1", "2", "3"]);
+    let rejected = test.ingest.rejected(job.summary.id, 0, 10).await?;
+    assert_eq!(rejected.iter().map(|row| row.line).collect::<Vec<_>>(), [3, 6]);
     Ok(())
 }
