@@ -28,6 +28,13 @@ pub enum Error {
     Busy(String),
 }
 
+impl Error {
+    /// Whether the same call may succeed later, because the database was not reachable or busy.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Error::Engine(error) if error.is_transient())
+    }
+}
+
 impl From<tokio_postgres::Error> for Error {
     fn from(error: tokio_postgres::Error) -> Error {
         Error::Engine(error.into())

@@ -27,6 +27,10 @@ impl From<Error> for Failure {
         match error {
             Error::Csv(CsvError::Io(_)) => Failure::Again(error),
             Error::Csv(_) | Error::Invalid(_) => Failure::bad(error.to_string()),
+            // What Postgres refuses for good, it refuses the next time too.
+            Error::Engine(pitwheel::Error::Database(_)) if !error.is_transient() => {
+                Failure::bad(error.to_string())
+            }
             _ => Failure::Again(error),
         }
     }

@@ -137,3 +137,16 @@ async fn a_file_with_carriage_returns_as_line_ends_is_loaded() -> Result<()> {
     assert_eq!(rejected.iter().map(|row| row.line).collect::<Vec<_>>(), [3, 6]);
     Ok(())
 }
+
+#[tokio::test]
+async fn what_postgres_refuses_for_good_is_not_tried_again() -> Result<()> {
+    let test = TestIngest::new().await?;
+    test.load(&lane(), entries(&["1"]), &CsvOptions::default()).await?;
+    let refuse = "alter table ingest.entry add constraint small check (quantity < 100) not valid";
+    test.db.client().await?.batch_execute(refuse).await?;
+    let job = test.load(&lane(), entries(&["100"]), &CsvOptions::default()).await?;
+    let error = TestIngest::error(&job);
+    assert!(error.contains("(23514)"), "{error}");
+    assert_eq!(job.summary.attempt, 1);
+    nothing_changed(&test).await
+}
