@@ -13,6 +13,8 @@ use tokio_util::sync::CancellationToken;
 
 /// How often the job is looked at.
 const POLL: Duration = Duration::from_millis(100);
+/// The same while the database is away.
+const POLL_AWAY: Duration = Duration::from_secs(1);
 /// Jobs of one chain that are looked at.
 const CHAIN_MAX: i64 = 1000;
 
@@ -46,8 +48,21 @@ pub(crate) async fn until_ended(
 /// Shows the progress of the job until it and its chain have ended. Returns them, oldest first.
 async fn watch(ingest: &Ingest, id: i64) -> anyhow::Result<Vec<IngestJob>> {
     let bar = Progress::new(1000);
+    let mut is_away = false;
     loop {
-        let mut chain = ingest.jobs(&LaneFilter::default(), None, CHAIN_MAX).await?;
+        let mut chain = match ingest.jobs(&LaneFilter::default(), None, CHAIN_MAX).await {
+            Ok(chain) => chain,
+            // The worker waits for the database too, and the job is not lost.
+            Err(error) if error.is_transient() => {
+                if !std::mem::replace(&mut is_away, true) {
+                    print_message(&format!("waiting for the database: {}", visible(&error.to_string())));
+                }
+                tokio::time::sleep(POLL_AWAY).await;
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        is_away = false;
         chain.retain(|job| job.sync.pipeline == id);
         chain.reverse();
         let is_live = |job: &IngestJob| job.job.as_ref().is_some_and(|job| job.finished_at.is_none());

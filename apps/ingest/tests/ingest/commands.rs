@@ -4,8 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
-use anyhow::Result;
-use pitwheel_testkit::{ChildProcess, Http};
+use anyhow::{Context as _, Result};
+use pitwheel_testkit::{ChildProcess, Http, ScratchFolder, connect, wait_until};
 
 use crate::support::{TestIngest, entries};
 
@@ -70,7 +70,7 @@ fn address(server: &mut ChildProcess) -> Result<SocketAddr> {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_commands_do_what_the_library_does() -> Result<()> {
     let test = TestIngest::new().await?;
-    let files = pitwheel_testkit::ScratchFolder::create()?;
+    let files = ScratchFolder::create()?;
     let write = |name: &str, text: String| -> Result<String> {
         let path = files.path().join(name);
         std::fs::write(&path, text)?;
@@ -110,5 +110,34 @@ async fn the_commands_do_what_the_library_does() -> Result<()> {
     run(&["sources", "remove", "--target", "units"], 2, "has no source")?;
     run(&[&["upload", &good, "--no-wait"], &lane[..]].concat(), 0, "is enqueued")?;
     run(&["jobs", "--method", "csv"], 0, "good.csv")?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_waits_for_a_database_that_is_away() -> Result<()> {
+    let test = TestIngest::new().await?;
+    let files = ScratchFolder::create()?;
+    let path = files.path().join("good.csv");
+    std::fs::write(&path, entries(&["1"]))?;
+    test.db.pitwheel().pause(None).await?;
+    let mut upload = Command::new(env!("CARGO_BIN_EXE_pitwheel-ingest"));
+    upload.arg("upload").arg(&path).env("PITWHEEL_INGEST_UPLOADS", test.folder.path());
+    upload.env("DATABASE_URL", test.db.url());
+    let mut process = ChildProcess::spawn(&upload, Stdio::null(), Stdio::piped())?;
+    let waits = "select count(*) from pitwheel.worker, ingest.sync";
+    wait_until("it to wait for its job", || async { Ok(test.db.count(waits).await? > 0) }).await?;
+
+    let (server, name) = test.db.url().rsplit_once('/').context("no name of a database")?;
+    let admin = connect(&format!("{server}/postgres")).await?;
+    admin.batch_execute(&format!("alter database {name} with allow_connections false")).await?;
+    let cut = "select pg_terminate_backend(pid) from pg_stat_activity where datname = $1";
+    admin.query(cut, &[&name]).await?;
+    let mut errors = BufReader::new(process.take_stderr()?).lines().map_while(Result::ok);
+    assert!(errors.any(|line| line.contains("waiting for the database")), "it gave up");
+    admin.batch_execute(&format!("alter database {name} with allow_connections true")).await?;
+    test.db.pitwheel().resume(None).await?;
+    // Read to its end: the command could not write to a closed pipe.
+    let errors: Vec<String> = errors.collect();
+    assert!(process.wait()?.success(), "{errors:?}");
     Ok(())
 }
