@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use deadpool_postgres::{Object, Pool};
 use pitwheel::{Cadence, JobSummary, NewRecurring, Pitwheel};
+use url::Url;
 
 use crate::csv::{CsvOptions, Rows};
 use crate::error::Error;
@@ -253,12 +254,20 @@ impl Ingest {
     /// Says where the method `api` reads the data of a lane: a URL, or a file on the machines that run the jobs.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it is neither.
+    /// [`Error::Invalid`] if it is neither, or the URL has a user name or a password.
     pub async fn set_source(&self, lane: &Lane, location: &str) -> Result<(), Error> {
         lane.check()?;
         let is_url = location.starts_with("http://") || location.starts_with("https://");
         if lane.method != Method::Api || !(is_url || location.starts_with('/')) || location.len() > 2000 {
             let problem = "a source has the method `api`, and is a URL or the absolute path of a file";
+            return Err(Error::Invalid(problem.to_owned()));
+        }
+        // They would be shown in lists, errors and logs, and are not sent.
+        let url = is_url.then(|| Url::parse(location)).transpose();
+        let url =
+            url.map_err(|error| Error::Invalid(format!("the URL of a source is not usable: {error}")))?;
+        if url.is_some_and(|url| !url.username().is_empty() || url.password().is_some()) {
+            let problem = "the URL of a source has no user name and no password: they are not sent, and everyone would see them";
             return Err(Error::Invalid(problem.to_owned()));
         }
         sources::set(&self.client().await?, lane, location).await

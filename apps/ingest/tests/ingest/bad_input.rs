@@ -6,7 +6,7 @@ use anyhow::Result;
 use bytes::Bytes;
 use futures_util::stream;
 use pitwheel::State;
-use pitwheel_ingest::{CsvOptions, Uploads};
+use pitwheel_ingest::{CsvOptions, Lane, Method, Target, Uploads};
 
 use crate::support::{TestIngest, entries, lane, skipping};
 
@@ -149,4 +149,21 @@ async fn what_postgres_refuses_for_good_is_not_tried_again() -> Result<()> {
     assert!(error.contains("(23514)"), "{error}");
     assert_eq!(job.summary.attempt, 1);
     nothing_changed(&test).await
+}
+
+#[tokio::test]
+async fn a_source_with_a_password_is_refused() -> Result<()> {
+    let test = TestIngest::new().await?;
+    let units =
+        Lane { method: Method::Api, target: Target::Units, module: None, entry_type: None, year: None };
+    for location in
+        ["https://ada:secret@example.com/units.csv", "http://ada@example.com/", "https://:x@example.com"]
+    {
+        let refused = test.ingest.set_source(&units, location).await;
+        let error = refused.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains("no user name and no password"), "{location}: {error}");
+        assert!(!error.contains("secret"), "{error}");
+    }
+    test.ingest.set_source(&units, "https://example.com/a@b.csv?by=ada@example.com").await?;
+    Ok(())
 }
