@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use tokio::fs::{self, File, OpenOptions};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -96,10 +96,7 @@ impl Uploads {
                 ))
             })?;
             upload.bytes += chunk.len() as u64;
-            if upload.bytes > self.bytes_max {
-                let max = self.bytes_max;
-                return Err(Error::Invalid(format!("the file has more than {max} bytes: send it in parts")));
-            }
+            self.check_size(&upload)?;
             file.write_all(&chunk).await.map_err(|error| self.failed(&error))?;
         }
         file.sync_all().await.map_err(|error| self.failed(&error))?;
@@ -109,14 +106,24 @@ impl Uploads {
     /// Copies a file of this machine.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// [`Error::Invalid`] if it is too long, [`Error::Unreadable`] if it cannot be read.
     pub async fn copy(&self, from: &Path) -> Result<Upload, Error> {
         let unreadable = |error| Error::Unreadable(format!("`{}` cannot be read: {error}", from.display()));
-        let mut source = File::open(from).await.map_err(unreadable)?;
+        // One byte more than the limit shows that it is too long, also if it grows, or has no size.
+        let mut source = File::open(from).await.map_err(unreadable)?.take(self.bytes_max.saturating_add(1));
         let (mut upload, mut file) = self.create().await?;
         upload.bytes = tokio::io::copy(&mut source, &mut file).await.map_err(unreadable)?;
+        self.check_size(&upload)?;
         file.sync_all().await.map_err(|error| self.failed(&error))?;
         Ok(upload)
+    }
+
+    fn check_size(&self, upload: &Upload) -> Result<(), Error> {
+        let max = self.bytes_max;
+        if upload.bytes > max {
+            return Err(Error::Invalid(format!("the file has more than {max} bytes: send it in parts")));
+        }
+        Ok(())
     }
 
     async fn create(&self) -> Result<(Upload, File), Error> {

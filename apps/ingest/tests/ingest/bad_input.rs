@@ -7,6 +7,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use pitwheel::State;
 use pitwheel_ingest::{CsvOptions, Lane, Method, Target, Uploads};
+use pitwheel_testkit::ScratchFolder;
 
 use crate::support::{TestIngest, entries, lane, skipping};
 
@@ -149,6 +150,20 @@ async fn what_postgres_refuses_for_good_is_not_tried_again() -> Result<()> {
     assert!(error.contains("(23514)"), "{error}");
     assert_eq!(job.summary.attempt, 1);
     nothing_changed(&test).await
+}
+
+#[tokio::test]
+async fn a_file_of_this_machine_has_the_limit_of_an_upload() -> Result<()> {
+    let test = TestIngest::new().await?;
+    let files = ScratchFolder::create()?;
+    let path = files.path().join("long.csv");
+    std::fs::write(&path, HEADER)?;
+    let small = Uploads::new(test.folder.path()).limit(10);
+    let error = small.copy(&path).await.err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(error.contains("more than 10 bytes"), "{error}");
+    assert_eq!(test.files()?, 0, "no file is left");
+    Uploads::new(test.folder.path()).limit(HEADER.len() as u64).copy(&path).await?;
+    Ok(())
 }
 
 #[tokio::test]
