@@ -11,6 +11,7 @@ use pitwheel_app::output;
 
 use crate::cli::{Cli, Command};
 use crate::commands::{articles, demo, fetch_due, opml, serve, sources, subscriptions};
+use crate::database::Database;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -29,15 +30,27 @@ fn main() -> ExitCode {
 
 async fn run(cli: Cli) -> anyhow::Result<()> {
     let Cli { database_url, output, command } = cli;
-    let url = database_url.as_deref();
+    let command = match command {
+        Command::Serve(args) => return serve::run(args, database_url.as_deref()).await,
+        Command::Demo => return demo::run().await,
+        other => other,
+    };
+    let database = Database::open(database_url.as_deref()).await?;
+    let ran = run_on(&database, command, output).await;
+    let closed = database.close().await;
+    ran.and(closed)
+}
+
+async fn run_on(database: &Database, command: Command, output: output::OutputFormat) -> anyhow::Result<()> {
+    let feeds = &database.feeds;
     match command {
-        Command::Serve(args) => serve::run(args, url).await,
-        Command::FetchDue(args) => fetch_due::run(args, url, output).await,
-        Command::Sources(command) => sources::run(command, url, output).await,
-        Command::Subscribe(args) => subscriptions::subscribe(args, url, output).await,
-        Command::Unsubscribe(args) => subscriptions::unsubscribe(args, url).await,
-        Command::Articles(command) => articles::run(command, url, output).await,
-        Command::Opml(command) => opml::run(command, url, output).await,
-        Command::Demo => demo::run().await,
+        // They open their databases themselves.
+        Command::Serve(_) | Command::Demo => Ok(()),
+        Command::FetchDue(args) => fetch_due::run(database, args, output).await,
+        Command::Sources(command) => sources::run(feeds, command, output).await,
+        Command::Subscribe(args) => subscriptions::subscribe(feeds, args, output).await,
+        Command::Unsubscribe(args) => subscriptions::unsubscribe(feeds, args).await,
+        Command::Articles(command) => articles::run(feeds, command, output).await,
+        Command::Opml(command) => opml::run(feeds, command, output).await,
     }
 }

@@ -10,13 +10,20 @@ use crate::output::print_message;
 /// # Errors
 /// If the process cannot listen to signals.
 pub async fn stop_at_signal(stop: &CancellationToken) -> std::io::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
-        interrupted = tokio::signal::ctrl_c() => interrupted?,
-        _ = terminate.recv() => {}
+        signalled = signalled() => signalled?,
         () = stop.cancelled() => {}
     }
     print_message("stopping …");
     stop.cancel();
     Ok(())
+}
+
+/// Returns at Ctrl-C or SIGTERM.
+pub(crate) async fn signalled() -> std::io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        interrupted = tokio::signal::ctrl_c() => interrupted,
+        _ = terminate.recv() => Ok(()),
+    }
 }

@@ -1,9 +1,9 @@
 //! `pitwheel-feeds articles`.
 
 use clap::Subcommand;
+use pitwheel_feeds::Feeds;
 use pitwheel_feeds::http::views::ArticleView;
 
-use crate::database::Database;
 use pitwheel_app::output::{OutputFormat, print, print_json, print_message, relative, table};
 
 #[derive(Debug, Subcommand)]
@@ -25,14 +25,9 @@ pub(crate) enum ArticlesCommand {
     },
 }
 
-pub(crate) async fn run(
-    command: ArticlesCommand,
-    url: Option<&str>,
-    output: OutputFormat,
-) -> anyhow::Result<()> {
+pub(crate) async fn run(feeds: &Feeds, command: ArticlesCommand, output: OutputFormat) -> anyhow::Result<()> {
     let ArticlesCommand::List { before, limit, source, subscriber } = command;
-    let database = Database::open(url).await?;
-    let articles = database.feeds.articles(before, limit, source, subscriber.as_deref()).await?;
+    let articles = feeds.articles(before, limit, source, subscriber.as_deref()).await?;
     if output == OutputFormat::Json {
         print_json(&articles.into_iter().map(ArticleView::from).collect::<Vec<_>>())?;
     } else if articles.is_empty() {
@@ -44,5 +39,5 @@ pub(crate) async fn run(
         });
         print(&table(&["ID", "FOUND", "SOURCE", "TITLE"], rows))?;
     }
-    database.close().await
+    Ok(())
 }

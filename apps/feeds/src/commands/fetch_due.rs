@@ -21,9 +21,8 @@ pub(crate) struct FetchDueArgs {
     fetch: FetchArgs,
 }
 
-pub(crate) async fn run(args: FetchDueArgs, url: Option<&str>, output: OutputFormat) -> anyhow::Result<()> {
-    let database = Database::open(url).await?;
-    let feeds = args.fetch.feeds(&database);
+pub(crate) async fn run(database: &Database, args: FetchDueArgs, output: OutputFormat) -> anyhow::Result<()> {
+    let feeds = args.fetch.feeds(database);
     let progress = Progress::new(u64::from(args.max));
     let (options, stop) = (args.fetch.worker_options(), CancellationToken::new());
     let show = |stats: &FetchStats| {
@@ -59,7 +58,6 @@ pub(crate) async fn run(args: FetchDueArgs, url: Option<&str>, output: OutputFor
             stats.articles_new
         ))?;
     }
-    database.close().await?;
     ensure!(!stop.is_cancelled(), "it was interrupted: what is left is still due");
     Ok(())
 }

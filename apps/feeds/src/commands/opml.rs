@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Subcommand;
+use pitwheel_feeds::Feeds;
 use serde_json::json;
 
-use crate::database::Database;
 use pitwheel_app::Progress;
 use pitwheel_app::output::{OutputFormat, print, print_json, print_message, visible};
 
@@ -24,17 +24,16 @@ pub(crate) enum OpmlCommand {
     Export,
 }
 
-pub(crate) async fn run(command: OpmlCommand, url: Option<&str>, output: OutputFormat) -> anyhow::Result<()> {
-    let database = Database::open(url).await?;
+pub(crate) async fn run(feeds: &Feeds, command: OpmlCommand, output: OutputFormat) -> anyhow::Result<()> {
     match command {
-        OpmlCommand::Export => print(&pitwheel_feeds::opml::write(&database.feeds.export().await?))?,
-        OpmlCommand::Import { file, dry_run } => import(&database, &file, dry_run, output).await?,
+        OpmlCommand::Export => print(&pitwheel_feeds::opml::write(&feeds.export().await?))?,
+        OpmlCommand::Import { file, dry_run } => import(feeds, &file, dry_run, output).await?,
     }
-    database.close().await
+    Ok(())
 }
 
 async fn import(
-    database: &Database,
+    feeds: &Feeds,
     file: &std::path::Path,
     dry_run: bool,
     output: OutputFormat,
@@ -43,8 +42,7 @@ async fn import(
     let text = text.with_context(|| format!("cannot read `{}`", file.display()))?;
     let list = pitwheel_feeds::opml::read(&text)?;
     let progress = Progress::new(list.outlines.len() as u64);
-    let imported =
-        database.feeds.import(&list, dry_run, |done| progress.reached(done, String::new())).await?;
+    let imported = feeds.import(&list, dry_run, |done| progress.reached(done, String::new())).await?;
     progress.finish();
     if output == OutputFormat::Json {
         let (added, known, invalid) = (imported.added, imported.known, &list.invalid);

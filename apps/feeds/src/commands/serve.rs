@@ -119,8 +119,9 @@ pub(crate) async fn run(args: ServeArgs, url: Option<&str>) -> anyhow::Result<()
         let ran = pitwheel_feeds::run(&feeds, options, stop.cancelled()).await;
         ran.map(drop).map_err(anyhow::Error::from)
     };
-    tokio::try_join!(serving, fetching, async { stop_at_signal(&stop).await.map_err(anyhow::Error::from) })?;
-    database.close().await
+    let signalled = async { stop_at_signal(&stop).await.map_err(anyhow::Error::from) };
+    let ran = tokio::try_join!(serving, fetching, signalled);
+    ran.map(drop).and(database.close().await)
 }
 
 fn announce(address: SocketAddr, database: &Database, no_worker: bool) {

@@ -5,7 +5,6 @@ use pitwheel_feeds::http::views::{FetchView, SourceView};
 use pitwheel_feeds::{Feeds, NewSource, Source};
 use serde_json::json;
 
-use crate::database::Database;
 use pitwheel_app::output::{OutputFormat, print, print_json, print_message, relative, table, visible};
 
 #[derive(Debug, Subcommand)]
@@ -78,13 +77,7 @@ async fn find(feeds: &Feeds, source: &str) -> Result<Source, pitwheel_feeds::Err
     }
 }
 
-pub(crate) async fn run(
-    command: SourcesCommand,
-    url: Option<&str>,
-    output: OutputFormat,
-) -> anyhow::Result<()> {
-    let database = Database::open(url).await?;
-    let feeds = &database.feeds;
+pub(crate) async fn run(feeds: &Feeds, command: SourcesCommand, output: OutputFormat) -> anyhow::Result<()> {
     match command {
         SourcesCommand::Add(args) => add(feeds, args, output).await?,
         SourcesCommand::List { after, limit, subscriber } => {
@@ -107,7 +100,7 @@ pub(crate) async fn run(
             print_message(&format!("source {id} is removed"));
         }
     }
-    database.close().await
+    Ok(())
 }
 
 async fn add(feeds: &Feeds, args: AddArgs, output: OutputFormat) -> anyhow::Result<()> {

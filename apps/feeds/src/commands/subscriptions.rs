@@ -1,9 +1,9 @@
 //! `pitwheel-feeds subscribe` and `unsubscribe`.
 
 use clap::Args;
+use pitwheel_feeds::Feeds;
 use serde_json::json;
 
-use crate::database::Database;
 use pitwheel_app::output::{OutputFormat, UsageError, print_json, print_message};
 
 #[derive(Debug, Args)]
@@ -15,12 +15,11 @@ pub(crate) struct SubscriptionArgs {
 }
 
 pub(crate) async fn subscribe(
+    feeds: &Feeds,
     args: SubscriptionArgs,
-    url: Option<&str>,
     output: OutputFormat,
 ) -> anyhow::Result<()> {
-    let database = Database::open(url).await?;
-    let subscribed = database.feeds.subscribe(&args.feed, &args.subscriber).await?;
+    let subscribed = feeds.subscribe(&args.feed, &args.subscriber).await?;
     if output == OutputFormat::Json {
         print_json(&json!({
             "source_id": subscribed.source_id, "subscriber": args.subscriber, "is_new": subscribed.is_new
@@ -29,16 +28,15 @@ pub(crate) async fn subscribe(
         let what = if subscribed.is_new { "subscribes" } else { "subscribes already" };
         print_message(&format!("`{}` {what} to source {}", args.subscriber, subscribed.source_id));
     }
-    database.close().await
+    Ok(())
 }
 
-pub(crate) async fn unsubscribe(args: SubscriptionArgs, url: Option<&str>) -> anyhow::Result<()> {
-    let database = Database::open(url).await?;
-    let id = database.feeds.source_by_url(&args.feed).await?.id;
-    if !database.feeds.unsubscribe(id, &args.subscriber).await? {
+pub(crate) async fn unsubscribe(feeds: &Feeds, args: SubscriptionArgs) -> anyhow::Result<()> {
+    let id = feeds.source_by_url(&args.feed).await?.id;
+    if !feeds.unsubscribe(id, &args.subscriber).await? {
         return Err(UsageError(format!("`{}` does not subscribe to source {id}", args.subscriber)).into());
     }
-    let others = database.feeds.source(id).await?.subscribers;
+    let others = feeds.source(id).await?.subscribers;
     print_message(&format!("`{}` left source {id}, which has {others} subscribers now", args.subscriber));
-    database.close().await
+    Ok(())
 }

@@ -71,8 +71,9 @@ pub(crate) async fn run(
         let ran = pitwheel_ingest::run(&database.ingest, options, stop.cancelled()).await;
         ran.map_err(anyhow::Error::from)
     };
-    tokio::try_join!(serving, working, async { stop_at_signal(&stop).await.map_err(anyhow::Error::from) })?;
-    database.close().await
+    let signalled = async { stop_at_signal(&stop).await.map_err(anyhow::Error::from) };
+    let ran = tokio::try_join!(serving, working, signalled);
+    ran.map(drop).and(database.close().await)
 }
 
 fn announce(address: SocketAddr, database: &Database, no_worker: bool) {
