@@ -295,9 +295,7 @@ async fn change(
     let pitwheel = pitwheel.acting_as(caller.name());
     let (changed, next) = match (selection.ids, selection.filter) {
         (Some(ids), None) => (pitwheel.change(&ids, change).await?, None),
-        (None, Some(filter)) => {
-            pitwheel.change_matching(&filter.into_filter(&caller, false)?, change).await?
-        }
+        (None, Some(filter)) => pitwheel.change_matching(&filter.into_filter(caller, false)?, change).await?,
         _ => return Err(Problem::invalid("the request needs `ids` or `filter`, and not both")),
     };
     let jobs = changed.into_iter().map(|(id, changed)| ChangedJob { id, outcome: outcome(changed) });
