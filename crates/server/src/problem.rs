@@ -3,7 +3,9 @@
 use axum::http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use pitwheel_proto::ERROR_CODE_HEADER;
 use serde::Serialize;
+use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 use utoipa::ToSchema;
 
@@ -102,7 +104,9 @@ impl From<pitwheel::Error> for Problem {
 
 impl From<Problem> for Status {
     fn from(problem: Problem) -> Status {
-        Status::new(problem.grpc, problem.detail)
+        let mut status = Status::new(problem.grpc, problem.detail);
+        status.metadata_mut().insert(ERROR_CODE_HEADER, MetadataValue::from_static(problem.title));
+        status
     }
 }
 

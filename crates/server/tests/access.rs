@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use pitwheel::{Context, Role, Worker};
-use pitwheel_proto::v1;
 use pitwheel_proto::v1::job_service_client::JobServiceClient;
+use pitwheel_proto::{ERROR_CODE_HEADER, v1};
 use pitwheel_server::{Options, Server};
 use pitwheel_testkit::{Http, TestDb, WAIT_MAX, Work, start_worker, wait_until};
 use serde_json::{Value, json};
@@ -315,6 +315,8 @@ async fn streams_that_are_opened_at_once_do_not_exceed_the_limit_of_a_token() ->
     assert_eq!((open.len(), refused.len()), (STREAMS_MAX, 100));
     let refusal = refused.into_iter().find_map(Result::err).context("none was refused")?;
     assert_eq!(refusal.code(), Code::ResourceExhausted, "{refusal}");
+    let code = refusal.metadata().get(ERROR_CODE_HEADER).context("no code of the error")?;
+    assert_eq!(code.to_str()?, "busy");
     drop(open);
     node.stop().await
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pitwheel_proto::v1;
+use pitwheel_proto::{ERROR_CODE_HEADER, v1};
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
@@ -64,13 +64,14 @@ pub(super) async fn report_left(remote: &Remote) {
     }
 }
 
-/// Whether the server will never accept this part as it is. What is too large is refused with `OUT_OF_RANGE` by this server and
-/// with `RESOURCE_EXHAUSTED` by others; the latter also means that a server is busy, and then a small part is sent again.
+/// Whether this part will never be accepted as it is. What is too large is refused with `OUT_OF_RANGE` by our server and with
+/// `RESOURCE_EXHAUSTED` by proxies; with the latter our server says that it is busy.
 fn is_refused(status: &tonic::Status, part: &[v1::Result]) -> bool {
     let is_large = || part.iter().map(result_bytes).sum::<usize>() >= LARGE;
+    let is_ours = || status.metadata().contains_key(ERROR_CODE_HEADER);
     match status.code() {
         Code::InvalidArgument | Code::OutOfRange => true,
-        Code::ResourceExhausted => is_large(),
+        Code::ResourceExhausted => is_large() && !is_ours(),
         _ => false,
     }
 }
@@ -161,5 +162,27 @@ impl Remote {
         drop(state);
         self.report_again(failed);
         self.reported.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::metadata::MetadataValue;
+
+    use super::*;
+
+    fn completed(bytes: usize) -> v1::Result {
+        let complete = v1::Complete { result: Some("x".repeat(bytes)), ..v1::Complete::default() };
+        v1::Result { outcome: Some(v1::result::Outcome::Complete(complete)), ..v1::Result::default() }
+    }
+
+    #[test]
+    fn a_busy_server_refuses_no_result() {
+        let of_proxy = tonic::Status::resource_exhausted("larger than 4 MiB");
+        assert!(is_refused(&of_proxy, &[completed(LARGE)]));
+        assert!(!is_refused(&of_proxy, &[completed(10)]), "nothing refuses it for its size");
+        let mut busy = tonic::Status::resource_exhausted("too many large requests are under way");
+        busy.metadata_mut().insert(ERROR_CODE_HEADER, MetadataValue::from_static("busy"));
+        assert!(!is_refused(&busy, &[completed(LARGE)]));
     }
 }
