@@ -9,7 +9,7 @@ import pytest
 from conftest import RunWorker
 from fake_server import TIMEOUT, FakeServer, assignment
 
-from pitwheel import Context
+from pitwheel import Context, reporter
 from pitwheel._proto import pitwheel_pb2 as pb
 
 
@@ -25,7 +25,11 @@ async def a_burst_is_one_request(server: FakeServer, work: RunWorker) -> None:
     assert [len(request.results) for request in server.requests] == [500]
 
 
-async def results_of_the_same_moment_are_one_request(server: FakeServer, work: RunWorker) -> None:
+async def results_of_the_same_moment_are_one_request(
+    server: FakeServer, work: RunWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Long enough that a busy machine does not split the moment.
+    monkeypatch.setattr(reporter, "LINGER_SECONDS", 0.2)
     done = asyncio.Event()
 
     async def greet(turns: int, context: Context) -> None:
