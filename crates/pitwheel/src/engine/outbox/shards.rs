@@ -4,35 +4,26 @@
 //! claim that is written. Every write names the lease of the shard, which is random for each acquisition. What is committed below the bound
 //! later is found beside the reads (`late.rs`).
 
-use std::collections::{BTreeMap, HashSet};
-use std::time::{Duration, Instant};
+mod turn;
 
-use tokio_postgres::types::Type;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use crate::engine::outbox::acknowledge::{Parking, acknowledge, park};
 use crate::engine::outbox::add::TABLE;
 use crate::engine::outbox::event::{Acknowledged, Batch, Event};
-use crate::engine::outbox::late::{Part, Writers, last_id, look_back, writers};
+use crate::engine::outbox::late::Writers;
 use crate::engine::outbox::lease::{Kept, RelayLease, RelayOptions};
-use crate::engine::outbox::ownership::{self, HeldShard, SHARDS, Share};
+use crate::engine::outbox::ownership::SHARDS;
 use crate::engine::outbox::read::{Asked, read};
 use crate::engine::outbox::shard::{Shard, quotas};
 use crate::engine::outbox::strategy::Strategy;
 use crate::error::Error;
 use crate::metrics;
-use crate::postgres::{Pool, query};
+use crate::postgres::Pool;
 
-/// How often a relay looks which shards are its own, and for events that were committed late.
-const TURN: Duration = Duration::from_secs(1);
-/// Turns per lease, if that is shorter; and while the relay has fewer shards than its share, four times as many.
-const TURNS: u32 = 10;
 /// How often floors are saved. The next holder of a shard reads past what was delivered since.
 const SAVE_FLOORS: Duration = Duration::from_secs(60);
-const PRUNE: Duration = Duration::from_secs(3600);
-/// Ids per statement of a look back, so that it stays short when a transaction was open for hours.
-const LOOK_IDS: i64 = 1_000_000;
-/// Statements per turn of a look back; the next turn goes on.
-const LOOKS_MAX: usize = 20;
 
 /// The shards of one relay.
 pub struct Shards {
@@ -110,146 +101,6 @@ impl Shards {
             return Ok(Vec::new());
         }
         self.read(limit).await
-    }
-
-    /// What is done about once a second.
-    async fn turn(&mut self) -> Result<(), Error> {
-        self.lease.sweep().await?;
-        let Some(relay) = self.lease.relay().map(str::to_owned) else { return Ok(()) };
-        let share = self.pool.run(async |client| ownership::acquire(&client, &relay).await).await?;
-        let Some(share) = share else {
-            // By the database's clock the lease has expired; the next renewal decides.
-            self.lease.renew_soon();
-            return Ok(());
-        };
-        metrics::shards_moved("acquired", share.taken);
-        self.sync(&relay).await?;
-        self.release_surplus(&share).await?;
-        self.look_back().await?;
-        self.save_floors().await?;
-        self.prune().await?;
-        let wait = TURN.min(self.options.lease / TURNS);
-        self.next_turn = Instant::now() + if self.held.len() < share.most { wait / 4 } else { wait };
-        Ok(())
-    }
-
-    /// Compares what is held with the database. A shard that was taken, or whose events were put back, is read from its floor.
-    async fn sync(&mut self, relay: &str) -> Result<(), Error> {
-        let rows = self.pool.run(async |client| ownership::held(&client, relay).await).await?;
-        let still: HashSet<i16> = rows.iter().map(|row| row.shard).collect();
-        let before = self.held.len();
-        self.held.retain(|shard, _| still.contains(shard));
-        metrics::shards_moved("lost", before - self.held.len());
-        let is_same = |row: &&HeldShard| {
-            self.held
-                .get(&row.shard)
-                .is_some_and(|held| *held.lease == *row.lease && held.restart == row.restart)
-        };
-        let changed: Vec<HeldShard> = rows.iter().filter(|row| !is_same(row)).cloned().collect();
-        if changed.is_empty() {
-            return Ok(());
-        }
-        let shards: Vec<i16> = changed.iter().map(|row| row.shard).collect();
-        // Read after the shards were taken: whoever parked before was their holder, and has committed.
-        let parked = self.pool.run(async |client| ownership::parked(&client, &shards).await).await?;
-        self.held.extend(changed.iter().map(|row| (row.shard, Shard::new(row))));
-        for (shard, entity) in parked {
-            if let Some(shard) = self.held.get_mut(&shard) {
-                shard.park(&entity);
-            }
-        }
-        Ok(())
-    }
-
-    async fn release_surplus(&mut self, share: &Share) -> Result<(), Error> {
-        let told_others = self.held.keys().copied().filter(|shard| share.told_others.contains(shard));
-        let mut surplus: Vec<i16> = told_others.collect();
-        let more = (self.held.len() - surplus.len()).saturating_sub(share.most);
-        let others: Vec<i16> = self.held.keys().copied().filter(|shard| !surplus.contains(shard)).collect();
-        surplus.extend(others.into_iter().take(more));
-        self.give_back(&surplus).await
-    }
-
-    async fn give_back(&mut self, shards: &[i16]) -> Result<(), Error> {
-        if shards.is_empty() {
-            return Ok(());
-        }
-        let rows: Vec<HeldShard> =
-            shards.iter().filter_map(|shard| self.held.remove(shard).map(|held| held.row(*shard))).collect();
-        metrics::shards_moved("released", rows.len());
-        self.pool.run(async |client| ownership::release(&client, &rows).await).await
-    }
-
-    /// Looks for events that were committed below what was read.
-    async fn look_back(&mut self) -> Result<(), Error> {
-        // The order matters: see `last_id.sql`.
-        let last_id = self.pool.run(async |client| last_id(&client).await).await?;
-        let open = self.pool.run(async |client| writers(&client).await).await?;
-        let look = self.writers.listed(last_id, open);
-        if look.went_back {
-            self.stale = true;
-            return Ok(());
-        }
-        let highest = self.held.values().map(Shard::bound).max().unwrap_or(0);
-        let lowest = self.held.values().map(|shard| shard.floor).min().unwrap_or(0);
-        let mut above = look.above.max(lowest);
-        for _ in 0..LOOKS_MAX {
-            if above >= highest {
-                self.writers.looked();
-                self.held.values_mut().for_each(|shard| shard.raise_floor(look.floor));
-                break;
-            }
-            let up_to = above.saturating_add(LOOK_IDS);
-            self.look_at(above, up_to).await?;
-            above = up_to;
-        }
-        Ok(())
-    }
-
-    async fn look_at(&mut self, above: i64, up_to: i64) -> Result<(), Error> {
-        let parts: Vec<Part> = self
-            .held
-            .iter()
-            .map(|(shard, held)| Part {
-                shard: *shard,
-                above: above.max(held.floor),
-                up_to: up_to.min(held.bound()),
-            })
-            .filter(|part| part.above < part.up_to)
-            .collect();
-        if parts.is_empty() {
-            return Ok(());
-        }
-        let found = self.pool.run(async |client| look_back(&client, &parts).await).await?;
-        for (shard, id) in found {
-            if let Some(shard) = self.held.get_mut(&shard) {
-                shard.found_late(id);
-            }
-        }
-        Ok(())
-    }
-
-    async fn save_floors(&mut self) -> Result<(), Error> {
-        if Instant::now() >= self.next_save {
-            let rows: Vec<HeldShard> = self.held.iter().map(|(shard, held)| held.row(*shard)).collect();
-            self.pool.run(async |client| ownership::save_floors(&client, &rows).await).await?;
-            self.next_save = Instant::now() + SAVE_FLOORS;
-        }
-        Ok(())
-    }
-
-    async fn prune(&mut self) -> Result<(), Error> {
-        let Some(keep) = self.options.keep.filter(|_| Instant::now() >= self.next_prune) else {
-            return Ok(());
-        };
-        let (sql, seconds) = (include_str!("../../../sql/outbox/prune_outbox.sql"), keep.as_secs_f64());
-        let pruned =
-            self.pool.run(async |client| query(&client, sql, &[(&seconds, Type::FLOAT8)]).await).await;
-        if let Err(error) = pruned {
-            tracing::warn!(%error, "cannot drop old days of delivered events, will try again");
-        }
-        self.next_prune = Instant::now() + PRUNE;
-        Ok(())
     }
 
     async fn read(&mut self, limit: usize) -> Result<Vec<Event>, Error> {
