@@ -127,7 +127,10 @@ impl SourceTable {
             false => format!("convert_to({}::text, 'UTF8')", column(&self.payload)),
         };
         let headers = self.headers.as_deref().map_or("null::jsonb".to_owned(), column);
-        let created_at = self.created_at.as_deref().map_or("clock_timestamp()".to_owned(), column);
+        let created_at = match self.created_at.as_deref().map(column) {
+            Some(column) => format!("coalesce({column}, clock_timestamp())"),
+            None => "clock_timestamp()".to_owned(),
+        };
         let (waiting, finish) = match &self.when_sent {
             WhenSent::Delete => ("true".to_owned(), SENT_BY_DELETE.to_owned()),
             WhenSent::Mark { column: mark, waiting, sent } => (
@@ -149,24 +152,28 @@ impl SourceTable {
             .replace("{waiting}", &waiting)
     }
 
-    /// Refuses a table that does not exist, or without the index that claims need, or with events that may have no key.
+    /// Refuses a table that does not exist, or without the index that claims need, or with events that may have no key or no id.
     pub(super) async fn check_index(&self, client: &impl Sql) -> Result<(), Error> {
         let table = format!("{}.{}", identifier(&self.schema), identifier(&self.table));
         let params: Params = &[(&table, Type::TEXT), (&self.entity_key, Type::TEXT), (&self.id, Type::TEXT)];
         let rows = query(client, include_str!("../../../sql/outbox/has_entity_index.sql"), params).await?;
         let found = |at: usize| rows.first().is_some_and(|row| row.get(at));
-        let (has_table, has_index, has_key) = (found(0), found(1), found(2));
+        let (has_table, has_index, has_key, has_id) = (found(0), found(1), found(2), found(3));
         let (name, key, id) = (self.name(), identifier(&self.entity_key), identifier(&self.id));
-        let problem = match (has_table, has_index, has_key) {
-            (true, true, true) => return Ok(()),
+        let may_be_null = |what: &str, column: &str| {
+            format!(
+                "the {what} of table `{name}` may be null, and such events would wait for ever: run \
+                 `alter table {table} alter column {column} set not null`"
+            )
+        };
+        let problem = match (has_table, has_index, has_key, has_id) {
+            (true, true, true, true) => return Ok(()),
             (false, ..) => format!("table `{name}` does not exist: check its name"),
-            (_, false, _) => format!(
+            (_, false, ..) => format!(
                 "table `{name}` has no index for claims: run `create index concurrently on {table} ({key}, {id})`"
             ),
-            (_, _, false) => format!(
-                "the entity key of table `{name}` may be null, and such events would wait for ever: run \
-                 `alter table {table} alter column {key} set not null`"
-            ),
+            (_, _, false, _) => may_be_null("entity key", &key),
+            (.., false) => may_be_null("id", &id),
         };
         Err(Error::Invalid(problem))
     }
