@@ -104,3 +104,21 @@ async fn shards_and_claims_of_entities_exclude_each_other() -> Result<()> {
     assert!(refused.contains("by `advisory` or `row-lock`"), "{refused}");
     Ok(())
 }
+
+#[tokio::test]
+async fn a_clock_that_steps_back_does_not_keep_a_dead_relay() -> Result<()> {
+    let db = database().await?;
+    let pool = || db.pitwheel().pool_for_loops(2, Duration::from_secs(10));
+    let mut dead = Shards::new(pool()?, options())?;
+    assert_eq!(dead.take(10).await?.events.len(), 1);
+    // It was registered while the clock was an hour ahead.
+    let ahead = "update pitwheel.outbox_relay set lease_until = lease_until + interval '1 hour'";
+    db.client().await?.batch_execute(ahead).await?;
+    let mut next = Shards::new(pool()?, options())?;
+    let begun = Instant::now();
+    while next.take(10).await?.events.is_empty() {
+        assert!(begun.elapsed() < WAIT_MAX, "its lease is never cut");
+        tokio::time::sleep(LEASE / 50).await; // between two polls
+    }
+    Ok(())
+}
