@@ -39,7 +39,7 @@ pub(super) struct Writers {
 impl Writers {
     /// Takes the last id, and the writers that were listed after it was read, each with whether it is prepared.
     pub(super) fn listed(&mut self, last_id: i64, listed: Vec<(String, bool)>) -> Look {
-        if last_id < self.last_id {
+        if self.is_behind(last_id) {
             *self = Writers::default();
             return Look { above: 0, floor: 0, went_back: true };
         }
@@ -58,6 +58,11 @@ impl Writers {
         let floor = open.values().copied().fold(last_id, i64::min);
         (self.open, self.last_id, self.unfinished) = (open, last_id, Some(above));
         Look { above, floor, went_back: false }
+    }
+
+    /// Whether a database with this last id is another one than that whose writers were listed.
+    pub(super) fn is_behind(&self, last_id: i64) -> bool {
+        last_id < self.last_id
     }
 
     /// The look was finished.

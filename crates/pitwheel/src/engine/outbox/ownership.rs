@@ -68,6 +68,11 @@ pub(super) async fn save_floors(client: &impl Sql, shards: &[HeldShard]) -> Resu
     write(client, include_str!("../../../sql/outbox/save_floors.sql"), shards).await
 }
 
+/// Resets saved floors that are above the last id. Returns how many were.
+pub(super) async fn reset_floors(client: &impl Sql) -> Result<usize, Error> {
+    Ok(query(client, include_str!("../../../sql/outbox/reset_floors.sql"), &[]).await?.len())
+}
+
 async fn write(client: &impl Sql, sql: &str, held: &[HeldShard]) -> Result<(), Error> {
     let shards: Vec<i16> = held.iter().map(|one| one.shard).collect();
     let leases: Vec<&str> = held.iter().map(|one| &*one.lease).collect();

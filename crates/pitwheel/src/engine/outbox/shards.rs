@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::engine::outbox::acknowledge::{Parking, acknowledge, park};
 use crate::engine::outbox::add::TABLE;
 use crate::engine::outbox::event::{Acknowledged, Batch, Event};
-use crate::engine::outbox::late::Writers;
+use crate::engine::outbox::late::{Writers, last_id};
 use crate::engine::outbox::lease::{Kept, RelayLease, RelayOptions};
 use crate::engine::outbox::ownership::SHARDS;
 use crate::engine::outbox::read::{Asked, read};
@@ -234,6 +234,8 @@ impl Strategy for Shards {
     }
 
     async fn release(&mut self) -> Result<(), Error> {
+        let last_id = self.pool.run(async |client| last_id(&client).await).await;
+        self.stale |= last_id.is_ok_and(|last_id| self.writers.is_behind(last_id));
         let shards = self.held();
         let released = self.give_back(&shards).await;
         // If that failed, the end of the relay frees them too.

@@ -37,8 +37,12 @@ impl Shards {
         };
         metrics::shards_moved("acquired", share.taken);
         self.sync(&relay).await?;
-        self.release_surplus(&share).await?;
+        // Before any floor is written: it finds out whether the floors are those of another database.
         self.look_back().await?;
+        if self.stale {
+            return Ok(());
+        }
+        self.release_surplus(&share).await?;
         self.save_floors().await?;
         self.prune().await?;
         let wait = TURN.min(self.options.lease / TURNS);
@@ -83,12 +87,16 @@ impl Shards {
         self.give_back(&surplus).await
     }
 
+    /// Gives shards back, with their floors, unless those may be of another database.
     pub(super) async fn give_back(&mut self, shards: &[i16]) -> Result<(), Error> {
         if shards.is_empty() {
             return Ok(());
         }
-        let rows: Vec<HeldShard> =
+        let mut rows: Vec<HeldShard> =
             shards.iter().filter_map(|shard| self.held.remove(shard).map(|held| held.row(*shard))).collect();
+        if self.stale {
+            rows.iter_mut().for_each(|row| row.floor = 0);
+        }
         metrics::shards_moved("released", rows.len());
         self.pool.run(async |client| ownership::release(&client, &rows).await).await
     }
@@ -99,9 +107,11 @@ impl Shards {
         let last_id = self.pool.run(async |client| last_id(&client).await).await?;
         let open = self.pool.run(async |client| writers(&client).await).await?;
         let look = self.writers.listed(last_id, open);
-        if look.went_back {
+        // Such a floor would hide all events up to it.
+        let is_above = self.held.values().any(|shard| shard.floor > last_id);
+        if look.went_back || is_above {
             self.stale = true;
-            return Ok(());
+            return self.reset_floors().await;
         }
         let highest = self.held.values().map(Shard::bound).max().unwrap_or(0);
         let lowest = self.held.values().map(|shard| shard.floor).min().unwrap_or(0);
@@ -115,6 +125,18 @@ impl Shards {
             let up_to = above.saturating_add(LOOK_IDS);
             self.look_at(above, up_to).await?;
             above = up_to;
+        }
+        Ok(())
+    }
+
+    /// Saved floors above the last id: the database was replaced by one that is behind, or the outbox truncated.
+    async fn reset_floors(&self) -> Result<(), Error> {
+        let shards = self.pool.run(async |client| ownership::reset_floors(&client).await).await?;
+        if shards > 0 {
+            tracing::warn!(
+                shards,
+                "the ids of the outbox have gone back: these shards are read from the start"
+            );
         }
         Ok(())
     }
