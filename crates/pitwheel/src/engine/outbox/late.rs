@@ -65,6 +65,11 @@ impl Writers {
         last_id < self.last_id
     }
 
+    /// A part of the look was done: the next one goes on from this id, unless a writer that has ended by then asks for more.
+    pub(super) fn looked_up_to(&mut self, id: i64) {
+        self.unfinished = Some(id);
+    }
+
     /// The look was finished.
     pub(super) fn looked(&mut self) {
         self.unfinished = None;
@@ -148,6 +153,19 @@ mod tests {
         look(&mut writers, 200, &["a"]);
         assert_eq!(writers.listed(300, open(&[])).above, 100);
         assert_eq!(look(&mut writers, 400, &[]), (100, 400));
+    }
+
+    #[test]
+    fn a_long_look_goes_on_where_it_stopped() {
+        let mut writers = Writers::default();
+        look(&mut writers, 100, &["long"]);
+        assert_eq!(writers.listed(50_000_000, open(&["short"])).above, 0);
+        writers.looked_up_to(20_000_000);
+        assert_eq!(writers.listed(50_000_100, open(&["short"])).above, 20_000_000);
+        writers.looked_up_to(40_000_000);
+        assert_eq!(writers.listed(50_000_200, open(&[])).above, 100, "the short one has ended");
+        writers.looked_up_to(40_000_000);
+        assert_eq!(look(&mut writers, 50_000_300, &[]), (40_000_000, 50_000_300));
     }
 
     #[test]

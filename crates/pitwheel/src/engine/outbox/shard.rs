@@ -127,6 +127,13 @@ pub(super) fn quotas<'a>(limit: usize, shards: impl Iterator<Item = &'a Shard> +
     shards.map(|shard| if shard.is_full() { of_full } else { equal } as i64).collect()
 }
 
+/// Between which ids an event can have appeared below what was read: the lowest floor and the highest bound. A shard that has read nothing
+/// above its floor does not count: one that never had an event has the floor 0.
+pub(super) fn span<'a>(shards: impl Iterator<Item = &'a Shard>) -> (i64, i64) {
+    let spans = shards.map(|shard| (shard.floor, shard.bound())).filter(|(floor, bound)| floor < bound);
+    spans.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1))).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,6 +193,16 @@ mod tests {
         assert_eq!(shard.floor, 12);
         shard.raise_floor(5);
         assert_eq!(shard.floor, 12, "it never goes back");
+    }
+
+    #[test]
+    fn a_shard_without_events_makes_no_look_back_longer() {
+        let empty = Shard::new(&HeldShard { shard: 2, lease: "lease".to_owned(), floor: 0, restart: 0 });
+        let mut shards = [shard(), empty];
+        assert_eq!(span(shards.iter()), (0, 0), "nothing was read");
+        read(&mut shards[0], 10, &[11, 40]);
+        [11, 40].iter().for_each(|id| shards[0].delivered(*id));
+        assert_eq!(span(shards.iter()), (10, 40));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 use super::{SAVE_FLOORS, Shards};
 use crate::engine::outbox::late::{Part, last_id, look_back, writers};
 use crate::engine::outbox::ownership::{self, HeldShard, Share};
-use crate::engine::outbox::shard::Shard;
+use crate::engine::outbox::shard::{Shard, span};
 use crate::error::Error;
 use crate::metrics;
 use crate::postgres::query;
@@ -113,8 +113,7 @@ impl Shards {
             self.stale = true;
             return self.reset_floors().await;
         }
-        let highest = self.held.values().map(Shard::bound).max().unwrap_or(0);
-        let lowest = self.held.values().map(|shard| shard.floor).min().unwrap_or(0);
+        let (lowest, highest) = span(self.held.values());
         let mut above = look.above.max(lowest);
         for _ in 0..LOOKS_MAX {
             if above >= highest {
@@ -125,6 +124,7 @@ impl Shards {
             let up_to = above.saturating_add(LOOK_IDS);
             self.look_at(above, up_to).await?;
             above = up_to;
+            self.writers.looked_up_to(above);
         }
         Ok(())
     }
