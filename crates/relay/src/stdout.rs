@@ -1,23 +1,40 @@
 //! Events on standard output: one JSON object per line.
 
+use std::io::{self, Write};
+
 use pitwheel::engine::outbox::Event;
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt;
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::limit::Limit;
 use crate::message::created;
 use crate::sink::{Outcome, Sink};
 
 /// Prints events to standard output, one JSON object per line.
+///
+/// While nobody reads it, events are not sent; the relay gives up at its limit as with any sink.
 #[derive(Debug)]
 pub struct Stdout {
-    stdout: tokio::io::Stdout,
+    write: fn(&[u8]) -> io::Result<()>,
+    /// A write that was given up: it cannot be ended, and the next one waits for it, so that lines stay whole.
+    writing: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl Stdout {
     /// The standard output of this process.
     pub fn new() -> Stdout {
-        Stdout { stdout: tokio::io::stdout() }
+        Stdout { write, writing: None }
+    }
+
+    async fn write(&mut self, lines: String) -> io::Result<()> {
+        if let Some(before) = &mut self.writing {
+            // Its events were not acknowledged, so its result does not matter.
+            let _ = before.await;
+        }
+        let write = self.write;
+        let written = self.writing.insert(spawn_blocking(move || write(lines.as_bytes()))).await;
+        self.writing = None;
+        written?
     }
 }
 
@@ -34,15 +51,21 @@ impl Sink for Stdout {
             return again("the relay stops");
         }
         let lines: String = events.iter().map(|event| format!("{}\n", line(event))).collect();
-        let written = async {
-            self.stdout.write_all(lines.as_bytes()).await?;
-            self.stdout.flush().await
+        let written = tokio::select! {
+            written = self.write(lines) => written,
+            () = limit.give_up() => return again("standard output is not read"),
         };
-        match written.await {
+        match written {
             Ok(()) => vec![Outcome::Sent; events.len()],
             Err(error) => again(&format!("standard output cannot be written: {error}")),
         }
     }
+}
+
+fn write(bytes: &[u8]) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(bytes)?;
+    stdout.flush()
 }
 
 fn line(event: &Event) -> Value {
@@ -64,7 +87,39 @@ fn payload(bytes: &[u8]) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Mutex, PoisonError};
+    use std::time::{Duration, Instant};
+
+    use tokio_util::sync::CancellationToken;
+
     use super::*;
+
+    static PIPE: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+    static IS_READ: AtomicBool = AtomicBool::new(false);
+
+    fn write_to_pipe(bytes: &[u8]) -> io::Result<()> {
+        while !IS_READ.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+        PIPE.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn a_full_pipe_is_given_up_and_lines_stay_whole() {
+        let mut stdout = Stdout { write: write_to_pipe, writing: None };
+        let limit = |span| Limit::new(Instant::now() + span, CancellationToken::new());
+        let event = [Event::unheld(1, "a", "t", "k", None)];
+        for _ in 0..2 {
+            let outcomes = stdout.send(&event, &limit(Duration::from_millis(50))).await;
+            assert!(matches!(outcomes[..], [Outcome::Again(_)]), "{outcomes:?}");
+        }
+        IS_READ.store(true, Ordering::Relaxed);
+        assert_eq!(stdout.send(&event, &limit(Duration::from_secs(20))).await, [Outcome::Sent]);
+        let written = PIPE.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        assert_eq!(String::from_utf8_lossy(&written), format!("{}\n", line(&event[0])).repeat(2));
+    }
 
     #[test]
     fn every_payload_makes_a_line() {
