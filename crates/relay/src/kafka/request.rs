@@ -3,6 +3,10 @@
 //! Each partition gets one request, and the next one after its answer. With two on their way, a broker that refuses the first
 //! may still take the second, and events of one entity would overtake each other: brokers check the sequence numbers, but not
 //! as long as they know nothing of the producer.
+//!
+//! For the same reason, the events of one entity in a request have one topic: of two topics, the leader of one may be away.
+
+use std::collections::HashMap;
 
 use pitwheel::engine::outbox::Event;
 
@@ -34,12 +38,14 @@ impl<'a> Message<'a> {
 
 /// How many of the messages make the next request. At least one.
 pub(super) fn request_len(messages: &[Message<'_>], bytes_max: usize) -> usize {
-    let sizes = messages.iter().map(|message| message.bytes + MESSAGE_OVERHEAD);
-    let ends = sizes.scan(0, |total, size| {
-        *total += size;
-        Some(*total)
+    let mut bytes = 0;
+    let mut topics: HashMap<&str, &str> = HashMap::new();
+    let fitting = messages.iter().take(MESSAGES_MAX).take_while(|message| {
+        bytes += message.bytes + MESSAGE_OVERHEAD;
+        let Event { entity_key, topic, .. } = message.event;
+        bytes <= bytes_max && *topics.entry(entity_key).or_insert(topic) == topic
     });
-    ends.take(MESSAGES_MAX).take_while(|end| *end <= bytes_max).count().max(1)
+    fitting.count().max(1)
 }
 
 #[cfg(test)]
@@ -47,8 +53,10 @@ mod tests {
     use super::*;
 
     fn requests(sizes: &[usize]) -> Vec<usize> {
-        let events: Vec<Event> =
-            sizes.iter().map(|size| Event::unheld(1, "", "t", "k", Some(vec![0; *size]))).collect();
+        requests_of(sizes.iter().map(|size| Event::unheld(1, "", "t", "k", Some(vec![0; *size]))).collect())
+    }
+
+    fn requests_of(events: Vec<Event>) -> Vec<usize> {
         let messages: Vec<Message<'_>> = events.iter().map(|event| Message::new(event, Vec::new())).collect();
         let (mut requests, mut rest) = (Vec::new(), messages.as_slice());
         while !rest.is_empty() {
@@ -65,5 +73,12 @@ mod tests {
         assert_eq!(requests(&[5_000, 1, 5_000, 5_000]), [1, 1, 1, 1]);
         assert_eq!(requests(&[952, 0]), [1, 1]);
         assert_eq!(requests(&[904, 0]), [2]);
+    }
+    #[test]
+    fn an_entity_has_one_topic_in_a_request() {
+        let event = |(key, topic): &(&str, &str)| Event::unheld(1, key, topic, "k", None);
+        let of = |events: &[(&str, &str)]| requests_of(events.iter().map(event).collect());
+        assert_eq!(of(&[("a", "one"), ("b", "two"), ("a", "one"), ("a", "two"), ("b", "two")]), [3, 2]);
+        assert_eq!(of(&[("a", "one"), ("a", "two"), ("a", "one")]), [1, 1, 1]);
     }
 }
