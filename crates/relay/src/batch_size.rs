@@ -9,11 +9,13 @@ const BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Even of the largest events.
 const EVENTS_MIN: usize = 8;
 
-/// The size of the next batch: fewer events while they are large.
+/// The size of the next batch: fewer events while they are large, or while a read fails.
 #[derive(Debug)]
 pub(crate) struct BatchSize {
     most: usize,
     limit: usize,
+    /// Half of what could not be read last, and an eighth more with each batch that was.
+    ceiling: usize,
 }
 
 impl Default for BatchSize {
@@ -25,12 +27,17 @@ impl Default for BatchSize {
 impl BatchSize {
     pub(crate) fn new(events: usize) -> BatchSize {
         let most = events.max(1);
-        BatchSize { most, limit: most }
+        BatchSize { most, limit: most, ceiling: most }
     }
 
     /// How many events to take next.
     pub(crate) fn limit(&self) -> usize {
-        self.limit
+        self.limit.min(self.ceiling)
+    }
+
+    /// The batch could not be read: perhaps it is too large for the time that a statement has.
+    pub(crate) fn failed(&mut self) {
+        self.ceiling = (self.limit() / 2).max(1);
     }
 
     /// Learns from a batch that is not empty.
@@ -38,6 +45,7 @@ impl BatchSize {
         let bytes: usize = events.iter().map(|event| event.payload.as_ref().map_or(0, Vec::len)).sum();
         let average = bytes / events.len().max(1) + 1;
         self.limit = (BYTES_MAX / average).max(EVENTS_MIN).min(self.most);
+        self.ceiling = (self.ceiling + self.ceiling / 8 + 1).min(self.most);
     }
 }
 
@@ -57,5 +65,21 @@ mod tests {
         let mut size = BatchSize::new(5);
         size.taken(&events(4_000_000));
         assert_eq!(size.limit(), 5);
+    }
+
+    #[test]
+    fn a_read_that_fails_is_repeated_with_fewer_events() {
+        let events = vec![Event::unheld(1, "a", "t", "k", None); 3];
+        let mut size = BatchSize::default();
+        for expected in [1_000, 500, 250] {
+            size.failed();
+            assert_eq!(size.limit(), expected);
+        }
+        size.taken(&events);
+        assert_eq!(size.limit(), 282, "it is not the size that failed before");
+        (0..20).for_each(|_| size.failed());
+        assert_eq!(size.limit(), 1);
+        (0..100).for_each(|_| size.taken(&events));
+        assert_eq!(size.limit(), 2_000);
     }
 }

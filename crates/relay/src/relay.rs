@@ -78,6 +78,7 @@ impl<S: Strategy, K: Sink> Relay<S, K> {
                 Ok(batch) => batch,
                 Err(error) => {
                     tracing::warn!(%error, "the outbox cannot be read");
+                    self.size.failed();
                     delay.wait(stop).await;
                     continue;
                 }
