@@ -3,12 +3,12 @@
 use rdkafka::types::RDKafkaErrorCode;
 
 /// Whether Kafka refuses the event for good: it will not take it later either. Everything else passes, or is a matter of the
-/// connection or of the whole cluster: an outage must park nothing.
+/// connection or of the whole cluster: an outage must park nothing. A time that Kafka does not accept is that of the relay's clock.
 pub(super) fn is_refusal(code: RDKafkaErrorCode) -> bool {
     use RDKafkaErrorCode::{
-        InvalidArgument, InvalidMessage, InvalidMessageSize, InvalidPartitions, InvalidRecord,
-        InvalidTimestamp, InvalidTopic, MessageBatchTooLarge, MessageSizeTooLarge, PolicyViolation,
-        TopicAuthorizationFailed, UnknownPartition, UnknownTopic, UnknownTopicOrPartition,
+        InvalidArgument, InvalidMessage, InvalidMessageSize, InvalidPartitions, InvalidRecord, InvalidTopic,
+        MessageBatchTooLarge, MessageSizeTooLarge, PolicyViolation, TopicAuthorizationFailed,
+        UnknownPartition, UnknownTopic, UnknownTopicOrPartition,
     };
     matches!(
         code,
@@ -17,7 +17,6 @@ pub(super) fn is_refusal(code: RDKafkaErrorCode) -> bool {
             | InvalidMessageSize
             | InvalidPartitions
             | InvalidRecord
-            | InvalidTimestamp
             | InvalidTopic
             | MessageBatchTooLarge
             | MessageSizeTooLarge
@@ -42,5 +41,21 @@ pub(super) fn describe(code: RDKafkaErrorCode) -> String {
             "the relay may not write to the topic: allow it, then retry".to_owned()
         }
         code => format!("Kafka: {code}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_the_fault_of_the_event_refuses_nothing() {
+        use RDKafkaErrorCode::{
+            ClusterAuthorizationFailed, InvalidTimestamp, MessageSizeTooLarge, NotEnoughReplicas,
+        };
+        assert!(is_refusal(MessageSizeTooLarge));
+        for code in [InvalidTimestamp, NotEnoughReplicas, ClusterAuthorizationFailed] {
+            assert!(!is_refusal(code), "{code}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rdkafka::producer::{Producer, ThreadedProducer};
 use rdkafka::types::{RDKafkaErrorCode, RDKafkaRespErr};
 
-use super::error::describe;
+use super::error::{describe, is_refusal};
 use super::reports::Reports;
 
 /// How long a question for a topic may take.
@@ -85,16 +85,23 @@ fn ask(producer: &ThreadedProducer<Reports>, name: &str) -> Topic {
         Ok(metadata) => metadata,
         Err(error) => return Topic::Unknown(format!("Kafka cannot be reached: {error}")),
     };
-    let topic = metadata.topics().iter().find(|topic| topic.name() == name);
-    match topic.map(|topic| topic.error()) {
-        Some(None) => Topic::Exists,
-        None | Some(Some(RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART)) => {
-            Topic::Refused(format!("topic `{name}` does not exist: create it, then retry"))
-        }
-        Some(Some(RDKafkaRespErr::RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE)) => {
-            Topic::Unknown(format!("topic `{name}` has no leader"))
-        }
-        Some(Some(error)) => Topic::Refused(describe(RDKafkaErrorCode::from(error))),
+    match metadata.topics().iter().find(|topic| topic.name() == name) {
+        None => missing(name),
+        Some(topic) => topic.error().map_or(Topic::Exists, |error| unusable(name, error)),
+    }
+}
+
+fn missing(name: &str) -> Topic {
+    Topic::Refused(format!("topic `{name}` does not exist: create it, then retry"))
+}
+
+/// What an error of a topic means: only what the cluster says of the topic itself refuses events.
+fn unusable(name: &str, error: RDKafkaRespErr) -> Topic {
+    match RDKafkaErrorCode::from(error) {
+        RDKafkaErrorCode::UnknownTopicOrPartition => missing(name),
+        RDKafkaErrorCode::LeaderNotAvailable => Topic::Unknown(format!("topic `{name}` has no leader")),
+        code if is_refusal(code) => Topic::Refused(describe(code)),
+        code => Topic::Unknown(format!("topic `{name}`: {}", describe(code))),
     }
 }
 
@@ -109,6 +116,26 @@ mod tests {
         }
         for name in ["", ".", "..", "a b", "é", "a/b", &"x".repeat(250), "a\0"] {
             assert!(!is_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_wrong_with_the_topic_refuses_events() {
+        use RDKafkaRespErr::{
+            RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED, RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE,
+            RD_KAFKA_RESP_ERR_REPLICA_NOT_AVAILABLE, RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED,
+            RD_KAFKA_RESP_ERR_UNKNOWN, RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART,
+        };
+        for (error, refuses) in [
+            (RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART, true),
+            (RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED, true),
+            (RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE, false),
+            (RD_KAFKA_RESP_ERR_REPLICA_NOT_AVAILABLE, false),
+            (RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED, false),
+            (RD_KAFKA_RESP_ERR_UNKNOWN, false),
+        ] {
+            let topic = unusable("orders", error);
+            assert_eq!(matches!(topic, Topic::Refused(_)), refuses, "{topic:?}");
         }
     }
 }
