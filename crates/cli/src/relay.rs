@@ -6,12 +6,15 @@ mod table;
 use std::fs;
 use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 
+use anyhow::Context;
 use clap::Args;
 use pitwheel::Pitwheel;
 use pitwheel::engine::outbox::RelayOptions;
 use pitwheel_relay::{AnySink, Format, SinkSettings, Stats};
 use pitwheel_server::Readiness;
+use tokio::task::JoinHandle;
 
 use crate::exit::CommandError;
 pub(crate) use crate::relay::strategy::AnyRelay;
@@ -63,6 +66,9 @@ impl SinkArgs {
 
 /// Runs the relay, if there is one, beside `serve`, from when the server with this readiness accepts calls: it has set up the metrics by
 /// then. The relay stops when `serve` has ended, or when `stop` completes. Returns what `serve` does, and the counts of a relay that ran.
+///
+/// # Errors
+/// If the relay panics. `serve` is given up then: a process that looks healthy and sends nothing would not be restarted.
 pub(crate) async fn run_beside<T>(
     relay: Option<AnyRelay>,
     readiness: &Readiness,
@@ -82,9 +88,26 @@ pub(crate) async fn run_beside<T>(
         readiness.accepting().await.ok()?;
         Some(relay.run(stop).await)
     });
-    let served = serve.await;
-    drop(ending);
-    Ok((served, running.await?))
+    both(running, ending, serve).await
+}
+
+/// Waits for `serve` and then, when `ending` is dropped, for the relay.
+async fn both<T, R, E>(
+    mut relay: JoinHandle<R>,
+    ending: E,
+    serve: impl Future<Output = T>,
+) -> anyhow::Result<(T, R)> {
+    let mut serve = pin!(serve);
+    tokio::select! {
+        served = &mut serve => {
+            drop(ending);
+            Ok((served, relay.await.context("the relay has failed")?))
+        }
+        stats = &mut relay => {
+            let stats = stats.context("the relay has failed")?;
+            Ok((serve.await, stats))
+        }
+    }
 }
 
 /// A file of `name = value` lines. Empty lines and lines that start with `#` are comments.
@@ -112,7 +135,26 @@ fn parse(text: &str) -> Result<Vec<(String, String)>, usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::{pending, ready};
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_relay_that_panics_ends_the_server_beside_it() {
+        let relay = tokio::spawn(async { panic!("a row that cannot be read") });
+        let error = both(relay, (), pending::<()>()).await.err().map(|error| error.to_string());
+        assert_eq!(error.as_deref(), Some("the relay has failed"));
+    }
+
+    #[tokio::test]
+    async fn a_relay_that_was_stopped_waits_for_the_server() {
+        let (stopping, stopped) = tokio::sync::oneshot::channel::<()>();
+        let relay = tokio::spawn(async { drop(stopped.await) });
+        assert!(both(relay, stopping, ready(())).await.is_ok());
+        let (ending, ended) = tokio::sync::oneshot::channel();
+        let relay = tokio::spawn(async move { ending.send(7).is_ok() });
+        assert!(matches!(both(relay, (), ended).await, Ok((Ok(7), true))));
+    }
 
     #[test]
     fn a_file_has_a_setting_per_line() {
