@@ -2,9 +2,6 @@
 
 use crate::job::payload::PayloadError;
 
-/// The code of an error by which Postgres says that a lock was not given in time.
-pub(crate) const LOCK_NOT_AVAILABLE: &str = "55P03";
-
 /// An error. [`Error::code`] is stable; `docs/errors.md` has a section on each.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -93,6 +90,8 @@ pub enum DatabaseError {
     Unreachable(String),
 }
 
+/// The SQLSTATE of a statement that met a row or table that another transaction has locked for too long.
+const LOCK_NOT_AVAILABLE: &str = "55P03";
 /// The SQLSTATE of a write to a standby: after a failover the address may still lead to the old primary.
 const READ_ONLY: &str = "25006";
 
@@ -117,6 +116,11 @@ impl DatabaseError {
                 !self.is_transient() && !["25", "42"].iter().any(|class| code.starts_with(class))
             }
         }
+    }
+
+    /// Whether a row or a table was locked: the same statement may pass without it, or later.
+    pub(crate) fn is_locked(&self) -> bool {
+        self.refused_with(LOCK_NOT_AVAILABLE)
     }
 
     /// Whether Postgres refused with this code.

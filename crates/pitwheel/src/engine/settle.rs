@@ -9,7 +9,7 @@ use crate::engine::lanes::promote_lanes;
 use crate::engine::lease::write_last_progress;
 use crate::engine::settle_columns::{Finish, PutBack, SettleResult, mark, mark_written};
 use crate::engine::settle_runs::{complete_runs, finish_runs, put_back_runs};
-use crate::error::{Error, LOCK_NOT_AVAILABLE};
+use crate::error::Error;
 use crate::job::claim::Claim;
 use crate::job::ending::{Ending, Settlement};
 use crate::job::new_job::{History, NewJob};
@@ -176,9 +176,7 @@ struct ByStatement {
 fn unless_locked(executed: Result<(), Error>) -> Result<bool, Error> {
     match executed {
         Ok(()) => Ok(true),
-        Err(Error::Database(error)) if error.refused_with(LOCK_NOT_AVAILABLE) || error.refuses_values() => {
-            Ok(false)
-        }
+        Err(Error::Database(error)) if error.is_locked() || error.refuses_values() => Ok(false),
         Err(error) => Err(error),
     }
 }
@@ -267,12 +265,10 @@ async fn write_each(
             (Err(Error::Database(error)), [only]) if error.refuses_values() => {
                 results[*only] = SettleResult::Refused(error.to_string());
             }
-            (Err(Error::Database(error)), [only]) if error.refused_with(LOCK_NOT_AVAILABLE) => {
+            (Err(Error::Database(error)), [only]) if error.is_locked() => {
                 results[*only] = SettleResult::Locked;
             }
-            (Err(Error::Database(error)), _)
-                if error.refuses_values() || error.refused_with(LOCK_NOT_AVAILABLE) =>
-            {
+            (Err(Error::Database(error)), _) if error.refuses_values() || error.is_locked() => {
                 let (first, rest) = part.split_at(part.len() / 2);
                 parts.extend([rest, first]);
             }

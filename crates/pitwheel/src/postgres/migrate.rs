@@ -6,7 +6,7 @@ use tokio_postgres::types::Type;
 
 use super::pool::Pool;
 use super::session::{Sql, query};
-use crate::error::{Error, LOCK_NOT_AVAILABLE};
+use crate::error::Error;
 
 /// A migration.
 pub struct Migration {
@@ -97,7 +97,7 @@ pub struct MigrationStatus {
 pub(crate) async fn migrate(pool: &Pool) -> Result<Vec<&'static str>, Error> {
     for _ in 1..ATTEMPTS {
         match migrate_once(pool).await {
-            Err(Error::Database(error)) if error.refused_with(LOCK_NOT_AVAILABLE) => {
+            Err(Error::Database(error)) if error.is_locked() => {
                 tracing::warn!("a transaction uses the tables to be migrated, will try again");
                 tokio::time::sleep(PAUSE).await;
             }

@@ -9,6 +9,7 @@ mod turn;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use self::turn::not_now;
 use crate::engine::outbox::acknowledge::{Parking, acknowledge, park};
 use crate::engine::outbox::add::TABLE;
 use crate::engine::outbox::event::{Acknowledged, Batch, Event};
@@ -133,7 +134,7 @@ impl Shards {
             let most = usize::try_from(one.most).unwrap_or(0);
             metrics::outbox_late(held.read(most, own.iter().map(|event| (event.id, &*event.entity_key))));
         }
-        self.move_parked().await?;
+        not_now(self.move_parked().await)?;
         let is_parked = |event: &Event| {
             self.held.get(&event.place.shard).is_none_or(|held| held.is_parked(&event.entity_key))
         };

@@ -42,8 +42,8 @@ impl Shards {
         if self.stale {
             return Ok(());
         }
-        self.release_surplus(&share).await?;
-        self.save_floors().await?;
+        not_now(self.release_surplus(&share).await)?;
+        not_now(self.save_floors().await)?;
         self.prune().await?;
         let wait = TURN.min(self.options.lease / TURNS);
         self.next_turn = Instant::now() + if self.held.len() < share.most { wait / 4 } else { wait };
@@ -185,5 +185,16 @@ impl Shards {
         }
         self.next_prune = Instant::now() + PRUNE;
         Ok(())
+    }
+}
+
+/// What meets a locked row is done in a later turn: the events do not wait for it.
+pub(super) fn not_now(result: Result<(), Error>) -> Result<(), Error> {
+    match result {
+        Err(Error::Database(error)) if error.is_locked() => {
+            tracing::debug!(%error, "a row of the outbox is locked, will try again");
+            Ok(())
+        }
+        other => other,
     }
 }

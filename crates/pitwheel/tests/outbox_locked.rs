@@ -1,0 +1,74 @@
+//! A row that another transaction has locked delays its own entity, and nothing else.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use pitwheel::NewEvent;
+use pitwheel::engine::outbox::{Event, RelayOptions, Shards, Strategy};
+use pitwheel_testkit::TestDb;
+use tokio_postgres::Client;
+
+fn options(name: &str) -> RelayOptions {
+    // A lease far longer than the test takes.
+    RelayOptions { name: name.to_owned(), lease: Duration::from_secs(600), ..RelayOptions::default() }
+}
+
+fn shards(db: &TestDb, options: RelayOptions) -> Result<Shards> {
+    Ok(Shards::new(db.pitwheel().pool_for_loops(2, Duration::from_secs(10))?, options)?)
+}
+
+async fn add(db: &TestDb, keys: &[&str]) -> Result<Vec<i64>> {
+    Ok(db
+        .pitwheel()
+        .outbox()
+        .add(keys.iter().map(|key| NewEvent::new(*key, "orders", "changed", "x")))
+        .await?)
+}
+
+async fn take(relay: &mut Shards) -> Result<Vec<Event>> {
+    relay.turn_soon();
+    Ok(relay.take(1000).await?.events)
+}
+
+fn ids(events: &[Event]) -> Vec<i64> {
+    let mut ids: Vec<i64> = events.iter().map(|event| event.id).collect();
+    ids.sort_unstable();
+    ids
+}
+
+/// A transaction that holds these rows.
+async fn lock(db: &TestDb, rows: &str) -> Result<Client> {
+    let client = db.client().await?;
+    client.batch_execute(&format!("begin; select from {rows} for update")).await?;
+    Ok(client)
+}
+
+#[tokio::test]
+async fn events_are_taken_while_those_of_a_parked_entity_cannot_be_moved() -> Result<()> {
+    let db = TestDb::new().await?;
+    let mut relay = shards(&db, options("one"))?;
+    add(&db, &["a"]).await?;
+    let events = take(&mut relay).await?;
+    assert!(relay.park(&events[0], "refused").await?);
+    let added = add(&db, &["a", "b"]).await?;
+    let blocker = lock(&db, "pitwheel.outbox where entity_key = 'a'").await?;
+    assert_eq!(ids(&take(&mut relay).await?), added[1..]);
+    blocker.batch_execute("rollback").await?;
+    assert_eq!(ids(&take(&mut relay).await?), added[1..]);
+    assert_eq!(db.count("select count(*) from pitwheel.outbox_parked_event").await?, 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn events_are_taken_while_shards_cannot_be_given_back() -> Result<()> {
+    let db = TestDb::new().await?;
+    let (mut first, mut second) = (shards(&db, options("first"))?, shards(&db, options("second"))?);
+    take(&mut first).await?;
+    take(&mut second).await?;
+    let added = add(&db, &["a", "b"]).await?;
+    let blocker = lock(&db, "pitwheel.outbox_shard").await?;
+    let begun = take(&mut first).await?;
+    blocker.batch_execute("rollback").await?;
+    assert_eq!(ids(&begun), added);
+    Ok(())
+}
