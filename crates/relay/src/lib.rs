@@ -28,6 +28,7 @@ mod kafka;
 mod limit;
 mod message;
 mod pace;
+mod postponed;
 mod relay;
 mod resolve;
 mod sink;

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::batch_size::BatchSize;
 use crate::limit::Limit;
 use crate::pace::Pace;
+use crate::postponed::Postponed;
 use crate::resolve::{Resolved, resolve};
 use crate::sink::{Outcome, Sink};
 
@@ -35,14 +36,22 @@ pub struct Relay<S, K> {
     sink: K,
     size: BatchSize,
     stats: Stats,
-    /// Whether the last batch could not be sent.
+    postponed: Postponed,
+    /// Whether events cannot be sent: of all entities, or of some.
     is_failing: bool,
 }
 
 impl<S: Strategy, K: Sink> Relay<S, K> {
     /// A relay that takes events by this strategy and sends them to this sink.
     pub fn new(strategy: S, sink: K) -> Relay<S, K> {
-        Relay { strategy, sink, size: BatchSize::default(), stats: Stats::default(), is_failing: false }
+        Relay {
+            strategy,
+            sink,
+            size: BatchSize::default(),
+            stats: Stats::default(),
+            postponed: Postponed::default(),
+            is_failing: false,
+        }
     }
 
     /// Takes about this many events at a time. Default: 2,000.
@@ -101,23 +110,39 @@ impl<S: Strategy, K: Sink> Relay<S, K> {
         }
     }
 
-    /// Sends a batch and writes what became of it. False if events are to be sent again later.
+    /// Sends a batch and writes what became of it. False if the relay is to wait before the next one.
     async fn deliver(&mut self, batch: Batch, stop: &CancellationToken) -> bool {
         let Batch { events, deadline } = batch;
         let limit = Limit::new(deadline, stop.clone());
         let outcomes = self.send(&events, &limit).await;
-        let Resolved { sent, refused, again } = resolve(&events, outcomes);
+        let Resolved { sent, refused, unsent, again } = resolve(&events, outcomes);
         let is_acknowledged = if sent.len() == events.len() {
             self.acknowledge(&events, stop).await
         } else {
             let sent: Vec<Event> = sent.iter().map(|at| events[*at].clone()).collect();
             self.acknowledge(&sent, stop).await
         };
+        let others_were_sent = !sent.is_empty() || !refused.is_empty();
         for (at, reason) in refused {
             self.park(&events[at], &reason).await;
         }
+        if !self.postponed.is_empty() {
+            sent.iter().for_each(|at| self.postponed.sent(&events[*at].entity_key));
+        }
+        let unsent: Vec<&Event> = unsent.iter().map(|at| &events[*at]).collect();
+        let has_room = self.postpone(&unsent, others_were_sent);
         self.log_change(again.as_deref(), events.len() - sent.len());
-        is_acknowledged && again.is_none()
+        is_acknowledged && has_room
+    }
+
+    /// Leaves out the entities of events that were not sent, so that the next batch has room for others. False if there are too many.
+    fn postpone(&mut self, unsent: &[&Event], others_were_sent: bool) -> bool {
+        let mut all_left_out = true;
+        for event in unsent {
+            let wait = self.postponed.failed(&event.entity_key, others_were_sent);
+            all_left_out &= self.strategy.postpone(event, Instant::now() + wait);
+        }
+        all_left_out
     }
 
     /// Sends a batch, and renews the lease while that takes long.
@@ -204,9 +229,11 @@ impl<S: Strategy, K: Sink> Relay<S, K> {
                     );
                 }
             }
-            None if self.is_failing => tracing::info!("events are sent again"),
+            None if self.is_failing && self.postponed.is_empty() => {
+                tracing::info!("events are sent again");
+            }
             None => {}
         }
-        self.is_failing = again.is_some();
+        self.is_failing = again.is_some() || !self.postponed.is_empty();
     }
 }

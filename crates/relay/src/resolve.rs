@@ -13,7 +13,9 @@ pub(crate) struct Resolved {
     pub(crate) sent: Vec<usize>,
     /// The first event of each entity that was refused, if all before it were sent, and why.
     pub(crate) refused: Vec<(usize, String)>,
-    /// Why the first event that was not sent was not, if any is to be sent again.
+    /// The first event of each entity that is to be sent again.
+    pub(crate) unsent: Vec<usize>,
+    /// Why the first of these was not sent, if there is one.
     pub(crate) again: Option<String>,
 }
 
@@ -29,6 +31,7 @@ pub(crate) fn resolve(events: &[Event], outcomes: Vec<Outcome>) -> Resolved {
             Outcome::Sent => resolved.sent.push(at),
             Outcome::Again(reason) => {
                 stopped.insert(&event.entity_key);
+                resolved.unsent.push(at);
                 resolved.again.get_or_insert(reason);
             }
             Outcome::Refused(reason) => {
@@ -61,7 +64,7 @@ mod tests {
         let events = events(&["a", "b", "a", "a", "b"]);
         let outcomes = vec![Outcome::Sent, Outcome::Sent, again("down"), Outcome::Sent, Outcome::Sent];
         let resolved = resolve(&events, outcomes);
-        assert_eq!(resolved.sent, [0, 1, 4]);
+        assert_eq!((resolved.sent, resolved.unsent), (vec![0, 1, 4], vec![2]));
         assert_eq!(resolved.again.as_deref(), Some("down"));
     }
 

@@ -52,6 +52,10 @@ impl Strategy for Timed {
         self.shards.park(event, reason).await
     }
 
+    fn postpone(&mut self, event: &Event, until: Instant) -> bool {
+        self.shards.postpone(event, until)
+    }
+
     fn holds(&self, event: &Event) -> bool {
         self.shards.holds(event)
     }

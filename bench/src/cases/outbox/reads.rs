@@ -48,6 +48,7 @@ async fn pages(session: &Session, from: i64, to: i64, holder: &mut impl Strategy
         ("$4", each(0)),
         ("$5", each(2000 / shards as i64)),
         ("$6", "33554432".to_owned()),
+        ("$7", "'{}'".to_owned()),
     ]
     .iter()
     .fold(READ.to_owned(), |sql, (name, value)| sql.replace(name, value));

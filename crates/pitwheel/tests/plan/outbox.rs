@@ -30,8 +30,8 @@ fn fill(events: u32) -> String {
 const READ: Statement = Statement {
     name: "read_shards",
     sql: include_str!("../../sql/outbox/read_shards.sql"),
-    types: "smallint[], text[], bigint[], bigint[], bigint[], bigint",
-    values: "shards(), leases(), of(0), of(0), of(16), 1000000",
+    types: "smallint[], text[], bigint[], bigint[], bigint[], bigint, text[]",
+    values: "shards(), leases(), of(0), of(0), of(16), 1000000, array['order-1', 'order-2']",
 };
 
 /// Each with the number of pages that it may touch.
@@ -141,7 +141,7 @@ async fn past_100_000_dead_events_behind_a_pinned_snapshot() -> Result<()> {
     client.batch_execute("delete from pitwheel.outbox").await?;
     client.batch_execute(&fill(1_000)).await?;
     // A relay has read up to there.
-    let bound = Statement { values: "shards(), leases(), of(0), of(100000), of(16), 1000000", ..READ };
+    let bound = Statement { values: "shards(), leases(), of(0), of(100000), of(16), 1000000, '{}'", ..READ };
     let pages = touched(&client, &bound, MODES[1]).await?;
     assert!(pages <= 2500, "{pages} pages");
     pin.batch_execute("rollback").await?;

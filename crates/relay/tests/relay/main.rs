@@ -2,6 +2,7 @@
 
 mod kafka;
 mod mock;
+mod postponed;
 mod secured;
 #[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "this binary uses a part of it")]

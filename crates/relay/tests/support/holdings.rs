@@ -105,6 +105,10 @@ impl<S: Strategy> Strategy for Logged<S> {
         self.strategy.park(event, reason).await
     }
 
+    fn postpone(&mut self, event: &Event, until: Instant) -> bool {
+        self.strategy.postpone(event, until)
+    }
+
     fn holds(&self, event: &Event) -> bool {
         self.strategy.holds(event)
     }

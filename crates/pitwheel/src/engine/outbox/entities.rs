@@ -31,6 +31,8 @@ const ENTITIES_MAX: usize = 200;
 const EVENTS_EXPECTED: usize = 4;
 /// Events that an entity returns at least, however many entities there are.
 const EVENTS_MIN: usize = 10;
+/// Claims that are left out at a time: what they hold, no other relay can send.
+const POSTPONED_MAX: usize = 1000;
 /// Bytes of payloads per read, of all entities together. An entity returns one event at least.
 const BYTES_MAX: usize = 32 * 1024 * 1024;
 
@@ -55,6 +57,8 @@ struct Claim {
     lease: Arc<str>,
     /// Events that were taken and not acknowledged.
     taken: BTreeSet<i64>,
+    /// Until when it is left out of reads; `None`: it is not.
+    postponed: Option<Instant>,
 }
 
 impl Entities {
@@ -119,10 +123,19 @@ impl Entities {
             self.free_unknown().await?;
             self.next_check = Instant::now() + self.lease.length();
         }
-        if self.held.len() * EVENTS_EXPECTED < limit {
+        let now = Instant::now();
+        self.held
+            .values_mut()
+            .for_each(|claim| claim.postponed = claim.postponed.filter(|until| *until > now));
+        if (self.held.len() - self.postponed()) * EVENTS_EXPECTED < limit {
             self.claim((limit / EVENTS_EXPECTED).clamp(2, ENTITIES_MAX)).await?;
         }
         self.read(limit).await
+    }
+
+    /// How many claims are left out.
+    fn postponed(&self) -> usize {
+        self.held.values().filter(|claim| claim.postponed.is_some()).count()
     }
 
     /// Ends claims that are not known here, which else would be held as long as this relay lives.
@@ -143,7 +156,7 @@ impl Entities {
         let free: Vec<String> = found.into_iter().filter(|one| one.is_free).map(|one| one.key).collect();
         if let Some(relay) = self.lease.relay().filter(|_| !free.is_empty()) {
             let claimed = self.claims.claim(&free, relay, self.lease.length()).await?;
-            let new = |lease: String| Claim { lease: lease.into(), taken: BTreeSet::new() };
+            let new = |lease: String| Claim { lease: lease.into(), taken: BTreeSet::new(), postponed: None };
             self.held.extend(claimed.into_iter().map(|(key, lease)| (key, new(lease))));
         }
         self.next_key = last.unwrap_or_default();
@@ -167,10 +180,11 @@ impl Entities {
 
     /// The events of the entities that are held. Those without events are given back.
     async fn read(&mut self, limit: usize) -> Result<Vec<Event>, Error> {
-        if self.held.is_empty() {
+        let to_read = self.held.iter().filter(|(_, claim)| claim.postponed.is_none());
+        let (keys, leases) = self.columns(to_read.map(|(key, _)| key));
+        if keys.is_empty() {
             return Ok(Vec::new());
         }
-        let (keys, leases) = self.columns(self.held.keys());
         let most = (limit / keys.len()).max(EVENTS_MIN) as i64;
         let bytes = (BYTES_MAX / keys.len()) as i64;
         let sql = self.source.statement(include_str!("../../../sql/outbox/read_entities.sql"));
@@ -184,7 +198,8 @@ impl Entities {
         let begun = Instant::now();
         let rows = self.pool.run(async |client| client.rows(&sql, params).await).await?;
         metrics::outbox_read(begun.elapsed());
-        self.held.values_mut().for_each(|claim| claim.taken.clear());
+        let read = self.held.values_mut().filter(|claim| claim.postponed.is_none());
+        read.for_each(|claim| claim.taken.clear());
         let mut events = Vec::with_capacity(rows.len());
         for row in &rows {
             if let Some(claim) = self.held.get_mut(row.get::<_, &str>(0)) {
@@ -298,6 +313,12 @@ impl Strategy for Entities {
     async fn park(&mut self, event: &Event, reason: &str) -> Result<bool, Error> {
         let parked = self.try_park(event, reason).await;
         self.noted(parked)
+    }
+
+    fn postpone(&mut self, event: &Event, until: Instant) -> bool {
+        let has_room = self.postponed() < POSTPONED_MAX;
+        let claim = self.held.get_mut(&event.entity_key).filter(|_| has_room);
+        claim.map(|claim| claim.postponed = Some(until)).is_some()
     }
 
     fn holds(&self, event: &Event) -> bool {

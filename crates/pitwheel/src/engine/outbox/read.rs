@@ -24,8 +24,13 @@ pub(super) struct Asked {
     pub(super) most: i64,
 }
 
-/// The next events of these shards, each shard's in the order of their ids. Shards that are not held any more return none.
-pub(super) async fn read(client: &impl Sql, asked: &[Asked]) -> Result<Vec<Event>, Error> {
+/// The next events of these shards, each shard's in the order of their ids. Shards that are not held any more return none,
+/// and entities that are left out neither.
+pub(super) async fn read(
+    client: &impl Sql,
+    asked: &[Asked],
+    left_out: &[String],
+) -> Result<Vec<Event>, Error> {
     let shards: Vec<i16> = asked.iter().map(|one| one.shard).collect();
     let leases: Vec<&str> = asked.iter().map(|one| &*one.lease).collect();
     let restarts: Vec<i64> = asked.iter().map(|one| one.restart).collect();
@@ -39,6 +44,7 @@ pub(super) async fn read(client: &impl Sql, asked: &[Asked]) -> Result<Vec<Event
         (&bounds, Type::INT8_ARRAY),
         (&most, Type::INT8_ARRAY),
         (&bytes, Type::INT8),
+        (&left_out, Type::TEXT_ARRAY),
     ];
     let rows = client.rows(READ_SHARDS, params).await?;
     let lease = |shard: i16| asked.iter().find(|one| one.shard == shard).map(|one| one.lease.clone());

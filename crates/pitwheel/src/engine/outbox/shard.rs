@@ -2,11 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::engine::outbox::ownership::HeldShard;
 
 /// Entities of a shard whose last delivered id is remembered, to count events that came late. Beyond it, all are forgotten.
 const REMEMBERED_MAX: usize = 10_000;
+/// Entities of a shard that are left out at a time: every read compares its events with them, and steps over theirs.
+const POSTPONED_MAX: usize = 100;
 
 /// A shard that the relay holds.
 pub(super) struct Shard {
@@ -19,6 +22,10 @@ pub(super) struct Shard {
     /// Events that were taken and are neither acknowledged nor parked, each with its entity.
     taken: BTreeMap<i64, String>,
     parked: HashSet<String>,
+    /// Entities that reads leave out, each until when.
+    postponed: HashMap<String, Instant>,
+    /// Whether the last read left entities out.
+    left_out: bool,
     /// The last delivered id of entities.
     delivered: HashMap<String, i64>,
     /// How many events the last read returned, and how many it asked for.
@@ -34,6 +41,8 @@ impl Shard {
             read_up_to: held.floor,
             taken: BTreeMap::new(),
             parked: HashSet::new(),
+            postponed: HashMap::new(),
+            left_out: false,
             delivered: HashMap::new(),
             last_read: (0, 1),
         }
@@ -44,8 +53,12 @@ impl Shard {
         HeldShard { shard, lease: self.lease.to_string(), floor: self.floor, restart: self.restart }
     }
 
-    /// All events up to this id that were ever seen are gone. The next read begins here.
+    /// All events up to this id that were ever seen are gone. While entities are left out, that is known of the floor only: where their
+    /// events begin is not, because one may be committed late.
     pub(super) fn bound(&self) -> i64 {
+        if self.left_out {
+            return self.floor;
+        }
         self.taken.first_key_value().map_or(self.read_up_to, |(id, _)| self.read_up_to.min(id - 1))
     }
 
@@ -53,6 +66,7 @@ impl Shard {
     /// If it asked for fewer than the one before, some that were taken are not among them, and are read again later.
     pub(super) fn read<'a>(&mut self, asked: usize, events: impl Iterator<Item = (i64, &'a str)>) -> usize {
         self.taken.clear();
+        self.left_out = !self.postponed.is_empty();
         let mut late = 0;
         for (id, entity) in events {
             self.read_up_to = id;
@@ -100,6 +114,21 @@ impl Shard {
         self.parked.contains(entity)
     }
 
+    /// Leaves an entity out of reads until then. False: too many are.
+    pub(super) fn postpone(&mut self, entity: &str, until: Instant) -> bool {
+        let has_room = self.postponed.len() < POSTPONED_MAX || self.postponed.contains_key(entity);
+        if has_room {
+            self.postponed.insert(entity.to_owned(), until);
+        }
+        has_room
+    }
+
+    /// The entities that the next read leaves out.
+    pub(super) fn leave_out(&mut self, now: Instant) -> impl Iterator<Item = &String> {
+        self.postponed.retain(|_, until| *until > now);
+        self.postponed.keys()
+    }
+
     /// A look back found an event at or below the bound.
     pub(super) fn found_late(&mut self, id: i64) {
         self.read_up_to = self.read_up_to.min(id - 1);
@@ -136,6 +165,8 @@ pub(super) fn span<'a>(shards: impl Iterator<Item = &'a Shard>) -> (i64, i64) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn shard() -> Shard {
@@ -193,6 +224,34 @@ mod tests {
         assert_eq!(shard.floor, 12);
         shard.raise_floor(5);
         assert_eq!(shard.floor, 12, "it never goes back");
+    }
+
+    #[test]
+    fn the_floor_waits_for_entities_that_are_left_out() {
+        let mut shard = shard();
+        read(&mut shard, 10, &[11, 12]);
+        let (now, later) = (Instant::now(), Instant::now() + Duration::from_secs(60));
+        assert!(shard.postpone("odd", later));
+        assert_eq!(shard.leave_out(now).collect::<Vec<_>>(), ["odd"]);
+        read(&mut shard, 10, &[12, 14]);
+        [12, 14].iter().for_each(|id| shard.delivered(*id));
+        shard.raise_floor(100);
+        assert_eq!((shard.bound(), shard.floor), (10, 10), "11 waits");
+
+        assert_eq!(shard.leave_out(later).count(), 0);
+        assert_eq!(shard.bound(), 10, "until it was read");
+        read(&mut shard, 10, &[11, 16]);
+        [11, 16].iter().for_each(|id| shard.delivered(*id));
+        shard.raise_floor(100);
+        assert_eq!(shard.floor, 16);
+    }
+
+    #[test]
+    fn so_many_entities_are_left_out() {
+        let (mut shard, until) = (shard(), Instant::now() + Duration::from_secs(60));
+        assert!((0..POSTPONED_MAX).all(|n| shard.postpone(&n.to_string(), until)));
+        assert!(!shard.postpone("one more", until));
+        assert!(shard.postpone("0", until), "it is one of them");
     }
 
     #[test]

@@ -108,7 +108,9 @@ impl Shards {
         if self.held.is_empty() {
             return Ok(Vec::new());
         }
-        let quotas = quotas(limit, self.held.values());
+        let (quotas, now) = (quotas(limit, self.held.values()), Instant::now());
+        let left_out: Vec<String> =
+            self.held.values_mut().flat_map(|held| held.leave_out(now).cloned()).collect();
         let asked: Vec<Asked> = self
             .held
             .iter()
@@ -124,7 +126,7 @@ impl Shards {
             })
             .collect();
         let begun = Instant::now();
-        let mut events = self.pool.run(async |client| read(&client, &asked).await).await?;
+        let mut events = self.pool.run(async |client| read(&client, &asked, &left_out).await).await?;
         metrics::outbox_read(begun.elapsed());
         let mut rest = &events[..];
         for one in &asked {
@@ -228,6 +230,11 @@ impl Strategy for Shards {
     async fn park(&mut self, event: &Event, reason: &str) -> Result<bool, Error> {
         let parked = self.try_park(event, reason).await;
         self.noted(parked)
+    }
+
+    fn postpone(&mut self, event: &Event, until: Instant) -> bool {
+        let held = self.held.get_mut(&event.place.shard);
+        held.is_some_and(|held| held.postpone(&event.entity_key, until))
     }
 
     fn holds(&self, event: &Event) -> bool {

@@ -1,6 +1,7 @@
 //! What a relay asks of the outbox.
 
 use std::future::Future;
+use std::time::Instant;
 
 use crate::engine::outbox::event::{Acknowledged, Batch, Event};
 use crate::error::Error;
@@ -25,6 +26,10 @@ pub trait Strategy: Send {
     /// Parks the entity of an event that can never be delivered: this event, and all of the entity behind it, wait for an
     /// operator. False: it is not held any more, and nothing was changed.
     fn park(&mut self, event: &Event, reason: &str) -> impl Future<Output = Result<bool, Error>> + Send;
+
+    /// Leaves the entity of an event that was not sent out of all takes until then, all of its events together, so that others flow.
+    /// It may be taken sooner if what is held changes. False: too many are left out already, and this one is not.
+    fn postpone(&mut self, event: &Event, until: Instant) -> bool;
 
     /// Whether the event is still held, as far as is known. If not, it must not be sent.
     fn holds(&self, event: &Event) -> bool;
