@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use pitwheel::NewEvent;
-use pitwheel::engine::outbox::{Event, RelayOptions, Shards, Strategy};
+use pitwheel::engine::outbox::{Entities, EntityLock, Event, RelayOptions, Shards, SourceTable, Strategy};
 use pitwheel_testkit::TestDb;
 use tokio_postgres::Client;
 
@@ -15,6 +15,11 @@ fn options(name: &str) -> RelayOptions {
 
 fn shards(db: &TestDb, options: RelayOptions) -> Result<Shards> {
     Ok(Shards::new(db.pitwheel().pool_for_loops(2, Duration::from_secs(10))?, options)?)
+}
+
+fn entities(db: &TestDb, lock: EntityLock) -> Result<Entities> {
+    let pool = db.pitwheel().pool_for_loops(2, Duration::from_secs(10))?;
+    Ok(Entities::new(pool, options("one"), SourceTable::pitwheel(), lock)?)
 }
 
 async fn add(db: &TestDb, keys: &[&str]) -> Result<Vec<i64>> {
@@ -70,5 +75,48 @@ async fn events_are_taken_while_shards_cannot_be_given_back() -> Result<()> {
     let begun = take(&mut first).await?;
     blocker.batch_execute("rollback").await?;
     assert_eq!(ids(&begun), added);
+    Ok(())
+}
+
+/// Acknowledges three events while the first is locked, then without the lock.
+async fn acknowledges_the_others(db: &TestDb, mut relay: impl Strategy) -> Result<()> {
+    add(db, &["a", "b", "a"]).await?;
+    let events = relay.take(1000).await?.events;
+    assert_eq!(ids(&events), [1, 2, 3]);
+    let blocker = lock(db, "pitwheel.outbox where id = 1").await?;
+    let of_a: Vec<Event> = events.iter().filter(|event| event.entity_key == "a").cloned().collect();
+    for sent in [&events, &of_a] {
+        let acknowledged = relay.acknowledge(sent).await?;
+        assert_eq!((acknowledged.lost, acknowledged.locked), (0, 2), "what is behind it stays too");
+    }
+    let waiting = "select count(*) from pitwheel.outbox";
+    assert_eq!(db.count(&format!("{waiting} where entity_key = 'a'")).await?, 2);
+    assert_eq!(db.count(waiting).await?, 2);
+    add(db, &["c"]).await?;
+    assert_eq!(ids(&relay.take(1000).await?.events), [4], "`a` waits a moment before it is sent again");
+    blocker.batch_execute("rollback").await?;
+    let acknowledged = relay.acknowledge(&of_a).await?;
+    assert_eq!((acknowledged.lost, acknowledged.locked), (0, 0));
+    assert_eq!(db.count(waiting).await?, 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn events_beside_a_locked_one_are_acknowledged_with_shards() -> Result<()> {
+    for keep in [None, Some(Duration::from_secs(86400))] {
+        let db = TestDb::new().await?;
+        let relay = shards(&db, RelayOptions { keep, ..options("one") })?;
+        acknowledges_the_others(&db, relay).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn events_beside_a_locked_one_are_acknowledged_with_entities() -> Result<()> {
+    for lock in [EntityLock::Advisory, EntityLock::Row] {
+        let db = TestDb::new().await?;
+        db.client().await?.batch_execute("create index on pitwheel.outbox (entity_key, id)").await?;
+        acknowledges_the_others(&db, entities(&db, lock)?).await?;
+    }
     Ok(())
 }

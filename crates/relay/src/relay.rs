@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use pitwheel::engine::RetryDelay;
-use pitwheel::engine::outbox::{Batch, Event, Strategy};
+use pitwheel::engine::outbox::{Acknowledged, Batch, Event, Strategy};
 use pitwheel::metrics;
 use tokio_util::sync::CancellationToken;
 
@@ -182,8 +182,15 @@ impl<S: Strategy, K: Sink> Relay<S, K> {
         loop {
             let error = match self.strategy.acknowledge(sent).await {
                 Ok(acknowledged) => {
-                    self.stats.sent += (sent.len() - acknowledged.lost) as u64;
-                    self.stats.lost += acknowledged.lost as u64;
+                    let Acknowledged { lost, locked, .. } = acknowledged;
+                    if locked > 0 {
+                        tracing::warn!(
+                            events = locked,
+                            "rows of sent events are locked: they are sent again"
+                        );
+                    }
+                    self.stats.sent += (sent.len() - lost - locked) as u64;
+                    self.stats.lost += lost as u64;
                     return true;
                 }
                 Err(error) => error,

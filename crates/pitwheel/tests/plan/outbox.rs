@@ -35,7 +35,7 @@ const READ: Statement = Statement {
 };
 
 /// Each with the number of pages that it may touch.
-const STATEMENTS: [(Statement, i64); 7] = [
+const STATEMENTS: [(Statement, i64); 8] = [
     // 1,024 events in as many pages, and 64 ways down the index.
     (READ, 2500),
     (
@@ -75,6 +75,16 @@ const STATEMENTS: [(Statement, i64); 7] = [
             values: "(first_events()).shards, (first_events()).ids",
         },
         3000,
+    ),
+    (
+        Statement {
+            name: "locked_events",
+            sql: include_str!("../../sql/outbox/locked_events.sql"),
+            types: "smallint[], bigint[]",
+            values: "(first_events()).shards, (first_events()).ids",
+        },
+        // Twice down the index for each of 500 events, and a lock.
+        6000,
     ),
     (
         Statement {

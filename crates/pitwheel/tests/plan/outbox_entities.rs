@@ -50,7 +50,7 @@ fn statement(template: &str) -> &'static str {
 }
 
 /// Each with the number of pages that it may touch for 200 entities.
-fn statements() -> [(Statement, i64); 5] {
+fn statements() -> [(Statement, i64); 6] {
     [
         (
             Statement {
@@ -87,6 +87,15 @@ fn statements() -> [(Statement, i64); 5] {
                 values: "'pitwheel.outbox', keys(), leases(), keys(), first_ids(), keys()",
             },
             5000,
+        ),
+        (
+            Statement {
+                name: "locked_entities",
+                sql: statement(include_str!("../../sql/outbox/locked_entities.sql")),
+                types: "text[], bigint[]",
+                values: "keys(), first_ids()",
+            },
+            3000,
         ),
         (
             Statement {

@@ -4,7 +4,7 @@
 //! snapshot, writes claims: an entity with a claim is held until its events are acknowledged or its relay is dead. The locks keep
 //! relays from waiting for each other; the claims, which have a random lease each, are what every later write names.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use serde_json::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use crate::engine::outbox::acknowledge::{LOCKED_WAIT, before_locked};
 use crate::engine::outbox::claim::{Candidate, Claims, EntityLock};
 use crate::engine::outbox::event::{Acknowledged, Batch, Event, Place};
 use crate::engine::outbox::lease::{Kept, RelayLease, RelayOptions};
@@ -48,6 +49,8 @@ pub struct Entities {
     next_key: String,
     index_checked: bool,
     long_key_reported: bool,
+    /// Whether the last acknowledgement met a locked row. Then the next one looks for locks first, and waits for none.
+    meets_locks: bool,
     next_sweep: Instant,
     /// When the claims at the database are compared with those that are known here; after an error, at once.
     next_check: Instant,
@@ -89,6 +92,7 @@ impl Entities {
             next_key: String::new(),
             index_checked: false,
             long_key_reported: false,
+            meets_locks: false,
             next_sweep: now,
             next_check: now,
         })
@@ -250,10 +254,39 @@ impl Entities {
         Ok(rows.first().map(|row| row.get::<_, Vec<String>>(0)).unwrap_or_default().into_iter().collect())
     }
 
-    async fn try_acknowledge(&mut self, sent: &[Event]) -> Result<usize, Error> {
+    /// Of delivered events, the ids of those whose rows another transaction has locked.
+    async fn locked(&self, sent: &[Event]) -> Result<HashSet<i64>, Error> {
+        let keys: Vec<&str> = sent.iter().map(|event| &*event.entity_key).collect();
+        let ids: Vec<i64> = sent.iter().map(|event| event.id).collect();
+        let sql = self.source.statement(include_str!("../../../sql/outbox/locked_entities.sql"));
+        let params: Params = &[(&keys, Type::TEXT_ARRAY), (&ids, Type::INT8_ARRAY)];
+        let rows = self.pool.run(async |client| query(&client, &sql, params).await).await?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
+    /// Returns how many events were lost, and how many locked.
+    async fn try_acknowledge(&mut self, sent: &[Event]) -> Result<(usize, usize), Error> {
         if !self.lease.renew().await? {
             self.held.clear();
         }
+        if sent.is_empty() || !self.meets_locks {
+            match self.write_sent(sent).await {
+                Err(Error::Database(error)) if error.is_locked() => {}
+                written => return Ok((written?, 0)),
+            }
+        }
+        let (sent, locked) = before_locked(sent, &self.locked(sent).await?);
+        self.meets_locks = !locked.is_empty();
+        let until = Instant::now() + LOCKED_WAIT;
+        for event in &locked {
+            // If there is no room for it, it is sent again sooner.
+            let _ = self.postpone(event, until);
+        }
+        Ok((self.write_sent(&sent).await?, locked.len()))
+    }
+
+    /// Marks or deletes delivered events. Returns how many were lost.
+    async fn write_sent(&mut self, sent: &[Event]) -> Result<usize, Error> {
         if sent.is_empty() {
             return Ok(0);
         }
@@ -306,8 +339,9 @@ impl Strategy for Entities {
     }
 
     async fn acknowledge(&mut self, sent: &[Event]) -> Result<Acknowledged, Error> {
-        let lost = self.try_acknowledge(sent).await;
-        Ok(Acknowledged { lost: self.noted(lost)?, deadline: self.lease.deadline() })
+        let acknowledged = self.try_acknowledge(sent).await;
+        let (lost, locked) = self.noted(acknowledged)?;
+        Ok(Acknowledged { lost, locked, deadline: self.lease.deadline() })
     }
 
     async fn park(&mut self, event: &Event, reason: &str) -> Result<bool, Error> {

@@ -66,6 +66,8 @@ pub struct Batch {
 pub struct Acknowledged {
     /// How many of the events were not held any more. Another relay sends them again.
     pub lost: usize,
+    /// How many were left because another transaction has locked their row, or one before it of their entity. They are taken again.
+    pub locked: usize,
     /// The new deadline of all that is held.
     pub deadline: Instant,
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use self::turn::not_now;
-use crate::engine::outbox::acknowledge::{Parking, acknowledge, park};
+use crate::engine::outbox::acknowledge::{LOCKED_WAIT, Parking, acknowledge, before_locked, locked, park};
 use crate::engine::outbox::add::TABLE;
 use crate::engine::outbox::event::{Acknowledged, Batch, Event};
 use crate::engine::outbox::late::{Writers, last_id};
@@ -36,6 +36,8 @@ pub struct Shards {
     /// After an error, what is held is read again: a statement may have been committed all the same, or the database replaced by
     /// another one.
     stale: bool,
+    /// Whether the last acknowledgement met a locked row. Then the next one looks for locks first, and waits for none.
+    meets_locks: bool,
     next_turn: Instant,
     next_save: Instant,
     next_prune: Instant,
@@ -57,6 +59,7 @@ impl Shards {
             held: BTreeMap::new(),
             writers: Writers::default(),
             stale: false,
+            meets_locks: false,
             next_turn: now,
             next_save: now + SAVE_FLOORS,
             next_prune: now,
@@ -176,10 +179,30 @@ impl Shards {
         Ok(moved)
     }
 
-    async fn try_acknowledge(&mut self, sent: &[Event]) -> Result<usize, Error> {
+    /// Returns how many events were lost, and how many locked.
+    async fn try_acknowledge(&mut self, sent: &[Event]) -> Result<(usize, usize), Error> {
         if !self.lease.renew().await? {
             self.lose_all();
         }
+        if sent.is_empty() || !self.meets_locks {
+            match self.write_sent(sent).await {
+                Err(Error::Database(error)) if error.is_locked() => {}
+                written => return Ok((written?, 0)),
+            }
+        }
+        let locked = self.pool.run(async |client| locked(&client, sent).await).await?;
+        let (sent, locked) = before_locked(sent, &locked);
+        self.meets_locks = !locked.is_empty();
+        let until = Instant::now() + LOCKED_WAIT;
+        for event in &locked {
+            // If there is no room for it, it is sent again sooner.
+            let _ = self.postpone(event, until);
+        }
+        Ok((self.write_sent(&sent).await?, locked.len()))
+    }
+
+    /// Deletes or moves delivered events. Returns how many were lost.
+    async fn write_sent(&mut self, sent: &[Event]) -> Result<usize, Error> {
         if sent.is_empty() {
             return Ok(0);
         }
@@ -223,8 +246,9 @@ impl Strategy for Shards {
     }
 
     async fn acknowledge(&mut self, sent: &[Event]) -> Result<Acknowledged, Error> {
-        let lost = self.try_acknowledge(sent).await;
-        Ok(Acknowledged { lost: self.noted(lost)?, deadline: self.lease.deadline() })
+        let acknowledged = self.try_acknowledge(sent).await;
+        let (lost, locked) = self.noted(acknowledged)?;
+        Ok(Acknowledged { lost, locked, deadline: self.lease.deadline() })
     }
 
     async fn park(&mut self, event: &Event, reason: &str) -> Result<bool, Error> {

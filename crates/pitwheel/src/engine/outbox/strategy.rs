@@ -18,7 +18,7 @@ pub trait Strategy: Send {
     /// be on its way to a sink.
     fn take(&mut self, limit: usize) -> impl Future<Output = Result<Batch, Error>> + Send;
 
-    /// These events were delivered: of each entity the first of those taken, without a gap. Renews the lease when it is due. With no events it
+    /// These events were delivered: of each entity the first of those taken, without a gap. Those whose rows are locked are left. Renews the lease when it is due. With no events it
     /// only renews; call it so at least three times per lease while a send takes long. It gives up nothing, also after an error. If the lease was
     /// lost, the deadline that it returns has passed.
     fn acknowledge(&mut self, sent: &[Event]) -> impl Future<Output = Result<Acknowledged, Error>> + Send;
