@@ -156,7 +156,7 @@ async fn library_and_sql_function_accept_the_same_payloads() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_sql_function_refuses_what_the_library_refuses() -> Result<()> {
+async fn the_sql_functions_refuse_what_the_library_refuses() -> Result<()> {
     let db = TestDb::new().await?;
     let bad = [
         "select pitwheel.enqueue('')",
@@ -168,9 +168,20 @@ async fn the_sql_function_refuses_what_the_library_refuses() -> Result<()> {
         "select pitwheel.enqueue('work', max_attempts => 0)",
         "select pitwheel.enqueue('work', timeout => interval '0')",
         "select pitwheel.enqueue('work', key => '')",
+        "select pitwheel.enqueue('work', run_at => 'infinity', lane => '\"l\"')",
+        "select pitwheel.enqueue('work', run_at => '-infinity')",
+        "select pitwheel.enqueue('work', run_at => now() + interval '101 years')",
         "select pitwheel.enqueue('work', metadata => '[1e5000]')",
     ];
-    for sql in bad {
+    let pipeline = |last: &str| {
+        format!(
+            r#"select pitwheel.create_pipeline('{{"name": "n", "steps": [
+                {{"name": "a", "job": {{"kind": "work"}}}}, {{"name": "b", "after": ["a"], "job": {{"kind": "work", {last}}}}}]}}')"#
+        )
+    };
+    let steps =
+        [r#""delay_ms": 3162240000001"#, r#""delay_ms": -1"#, r#""run_at": "infinity""#].map(pipeline);
+    for sql in bad.into_iter().chain(steps.iter().map(String::as_str)) {
         let error = db.client().await?.query(sql, &[]).await.unwrap_err();
         assert_eq!(error.code().map(|code| code.code()), Some("22023"), "{sql}: {error}");
     }

@@ -12,7 +12,7 @@ async fn complete_is_written_once_with_its_result_and_followers() -> Result<()> 
     let client = db.client().await?;
     let complete = r#"select pitwheel.complete($1, $2, '{"rows": 3}', '[
         {"kind": "next", "payload": {"n": 1}, "queue": "later", "priority": 3, "key": "k"},
-        {"kind": "next", "run_at": "2999-01-01T00:00:00Z", "max_attempts": 2, "timeout": "90 s"}]')"#;
+        {"kind": "next", "run_at": "2099-01-01T00:00:00Z", "max_attempts": 2, "timeout": "90 s"}]')"#;
     let written: bool = client.query_one(complete, &[&job.claim.id, &job.claim.fence]).await?.get(0);
     assert!(written);
     let done = db.pitwheel().job(job.claim.id).await?;
@@ -20,7 +20,7 @@ async fn complete_is_written_once_with_its_result_and_followers() -> Result<()> 
     let first = "select count(*) from pitwheel.job where queue = 'later' and priority = 3 and key = 'k'";
     assert_eq!(db.count(first).await?, 1);
     let second = "select count(*) from pitwheel.job
-        where run_at > now() + interval '900 years' and max_attempts = 2 and timeout_ms = 90000 and payload::text = '{}'";
+        where run_at > now() + interval '50 years' and max_attempts = 2 and timeout_ms = 90000 and payload::text = '{}'";
     assert_eq!(db.count(second).await?, 1);
 
     let again: bool = client.query_one(complete, &[&job.claim.id, &job.claim.fence]).await?.get(0);

@@ -1,8 +1,10 @@
 //! Steps of pipelines in lanes: they end with their pipeline, and enter their lanes at once.
 #![cfg(feature = "tokio-postgres")]
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result};
-use pitwheel::engine::{Ending, SettleResult, Settlement, settle};
+use pitwheel::engine::{Cause, Ending, SettleResult, Settlement, error_entry, settle};
 use pitwheel::{History, NewJob, NewPipeline, PipelineState, Settled, State, transaction};
 use pitwheel_testkit::TestDb;
 
@@ -91,6 +93,26 @@ async fn a_step_enters_behind_the_others_of_its_lane() -> Result<()> {
 }
 
 /// Until it commits, no other session could promote the lane.
+#[tokio::test]
+async fn a_step_that_sql_lets_others_pass_without_a_lane_can_be_retried() -> Result<()> {
+    let db = TestDb::new().await?;
+    let client = db.client().await?;
+    let create = r#"select pitwheel.create_pipeline('{"name": "import", "steps": [
+        {"name": "a", "job": {"kind": "test", "lane_pass": true}}]}')"#;
+    client.query_one(create, &[]).await?;
+    let added = r#"select pitwheel.complete($1, $2, followers => '[{"kind": "test", "step": "b", "lane_pass": true}]')"#;
+    for step in ["a", "b"] {
+        let job = db.claim_one().await?;
+        let error = error_entry(Cause::Error, "no", 1, "w");
+        let retry = Ending::Retry { delay: Duration::from_secs(60), error };
+        assert_eq!(db.settle(&job, retry).await?, Settled::Written, "{step}");
+        client.execute("update pitwheel.job set run_at = now()", &[]).await?;
+        let job = db.claim_one().await?;
+        client.query_one(added, &[&job.claim.id, &job.claim.fence]).await?;
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_users_transaction_promotes_nothing() -> Result<()> {
     let db = TestDb::new().await?;

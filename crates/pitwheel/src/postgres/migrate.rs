@@ -66,6 +66,7 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "worker_indexes",
         sql: include_str!("../../migrations/0018_worker_indexes.sql"),
     },
+    Migration { version: 19, name: "limits", sql: include_str!("../../migrations/0019_limits.sql") },
 ];
 
 /// Lets one node migrate at a time.

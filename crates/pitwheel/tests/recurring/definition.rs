@@ -183,6 +183,27 @@ async fn a_cadence_that_cannot_be_read_disables_with_the_reason() -> Result<()> 
 }
 
 #[tokio::test]
+async fn the_sql_functions_refuse_times_that_are_not_within_a_hundred_years() -> Result<()> {
+    let db = TestDb::new().await?;
+    let id = create(&db, "every 15m").await?;
+    for time in ["infinity", "-infinity", "2500-01-01"] {
+        for call in [
+            format!("create_recurring('test', 'new', 'every 15m', first_run_at => '{time}')"),
+            format!("create_recurring('test', 'new', 'every 15m', first_anchor_at => '{time}')"),
+            format!("create_recurring('test', 'k', 'every 1h', changed_run_at => '{time}')"),
+            format!("change_recurring({id}, 'every 1h', run_at => '{time}')"),
+            format!("change_recurring({id}, 'every 1h', anchor_at => '{time}')"),
+        ] {
+            let refused = db.client().await?.query(&format!("select from pitwheel.{call}"), &[]).await;
+            let code = refused.err().and_then(|error| error.code().cloned());
+            assert_eq!(code.as_ref().map(|code| code.code()), Some("22023"), "{call}");
+        }
+    }
+    assert_eq!(db.count("select count(*) from pitwheel.recurring where cadence = 'every 15m'").await?, 1);
+    Ok(())
+}
+
+#[tokio::test]
 async fn deleting_ends_it_and_lists_and_audit_show_what_was_done() -> Result<()> {
     let db = TestDb::new().await?;
     let pitwheel = db.pitwheel().acting_as("ada");
