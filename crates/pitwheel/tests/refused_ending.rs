@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use pitwheel::engine::{Ending, SettleResult, Settlement, settle};
-use pitwheel::{Context, History, NewJob, State, Verdict};
+use pitwheel::{Change, Context, History, NewJob, State, Verdict};
 use pitwheel_testkit::{TestDb, Work, start_worker, wait_until, worker};
 
 /// Postgres refuses this result and this follower, as it may refuse what the checks of the library let through.
@@ -87,6 +87,23 @@ async fn a_worker_retries_the_job_and_settles_the_others() -> Result<()> {
         let message = db.pitwheel().job(jobs[n].id).await?.errors[0]["message"].to_string();
         assert!(message.contains("this is refused"), "{message}");
     }
+    assert_eq!(running.stop().await?.lost, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_worker_buries_the_job_after_its_last_attempt() -> Result<()> {
+    let db = TestDb::new().await?;
+    db.client().await?.batch_execute(REFUSE).await?;
+    let handler = async |_: Work, _: Context| Verdict::complete_with(&"bad").map_err(anyhow::Error::from);
+    let id = db.pitwheel().enqueue(NewJob::of(&Work { n: 1 }).max_attempts(2)).await?.id;
+    let running = start_worker(worker(db.pitwheel()).handle(handler));
+    let waits = "select count(*) from pitwheel.job where holder is null and attempt = 1";
+    wait_until("the first attempt failed", async || Ok(db.count(waits).await? == 1)).await?;
+    db.pitwheel().change(&[id], Change::Reschedule(None)).await?;
+    wait_until("the job is dead", async || Ok(db.state(id).await? == Some(State::Dead))).await?;
+    let errors = db.pitwheel().job(id).await?.errors;
+    assert_eq!((errors[0]["attempt"].as_u64(), errors[1]["attempt"].as_u64()), (Some(1), Some(2)));
     assert_eq!(running.stop().await?.lost, 0);
     Ok(())
 }

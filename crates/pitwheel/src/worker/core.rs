@@ -261,6 +261,18 @@ impl Core {
         }
     }
 
+    /// What its ending depends on.
+    pub(super) fn attempt<'a>(&'a self, context: &Context) -> Attempt<'a> {
+        Attempt {
+            number: context.attempt(),
+            max: context.max_attempts(),
+            history: context.history(),
+            ctid: context.job().fast_ctid(),
+            worker: self.name(),
+            cancelled: context.cancel_requested(),
+        }
+    }
+
     /// The queue of endings is closed only after the last of them was pushed.
     fn settle(&self, endings: impl IntoIterator<Item = Settlement>) {
         let _ = self.endings.push(endings);
@@ -369,14 +381,7 @@ async fn run_one(core: Arc<Core>, handler: Option<Arc<Handler>>, context: Contex
         return core.end(Settlement { plan, ..Settlement::new(claim, ending) });
     }
     let outcome = handler.run(&context).await;
-    let attempt = Attempt {
-        number: context.attempt(),
-        max: context.max_attempts(),
-        history: context.history(),
-        ctid: context.job().fast_ctid(),
-        worker: core.name(),
-        cancelled: context.cancel_requested(),
-    };
+    let attempt = core.attempt(&context);
     let outcome = unless_committed(context.was_settled_by_handler(), outcome);
     let (ending, plan) = match recurrence {
         Some(recurrence) => decide_run(outcome, &attempt, recurrence, random),

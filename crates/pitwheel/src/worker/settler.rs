@@ -9,7 +9,7 @@ use crate::engine::settle::{settle, settle_with_due, written_followers};
 use crate::engine::settle_columns::SettleResult;
 use crate::error::Error;
 use crate::job::claim::Claim;
-use crate::job::ending::{Cause, Ending, Settlement, error_entry};
+use crate::job::ending::{Cause, Ending, Outcome, Settlement, Verdict, decide, error_entry};
 use crate::worker::core::Core;
 
 /// How long a job waits after Postgres refused its ending.
@@ -103,15 +103,24 @@ async fn write(core: &Core, batch: Vec<Settlement>) -> Vec<Settlement> {
     later.collect()
 }
 
-/// The ending of a job whose own ending was refused.
+/// The ending of a job whose own ending was refused: the attempt has failed, and after the last one the job is dead.
 fn refused(core: &Core, claim: Claim, problem: &str) -> Settlement {
     tracing::warn!(
         job.id = claim.id,
         worker = core.name(),
         problem,
-        "an ending was refused, the job is retried"
+        "an ending was refused, the attempt has failed"
     );
     let message = format!("its ending was refused: {problem}");
-    let error = error_entry(Cause::Error, &message, 0, "");
-    Settlement::new(claim, Ending::Retry { delay: REFUSED_DELAY, error })
+    let ending = match core.slots().unsettled(claim) {
+        Some(context) => {
+            let failed = Outcome::Verdict(Verdict::retry_after(REFUSED_DELAY, message));
+            decide(failed, &core.attempt(context), 0.0)
+        }
+        // It was not started.
+        None => {
+            Ending::Retry { delay: REFUSED_DELAY, error: error_entry(Cause::Error, &message, 0, core.name()) }
+        }
+    };
+    Settlement::new(claim, ending)
 }

@@ -188,6 +188,11 @@ impl Slots {
         Some(freed)
     }
 
+    /// The attempt whose ending is not written yet, if the job was started.
+    pub(super) fn unsettled(&self, claim: Claim) -> Option<&Context> {
+        self.unsettled.get(&claim)?.attempt.as_ref().map(|ended| &ended.context)
+    }
+
     /// The ending was written, or refused. Returns the attempt, if the job was started.
     pub(super) fn settled(&mut self, claim: Claim) -> Option<Ended> {
         let Unsettled { hold, attempt } = self.unsettled.remove(&claim)?;
