@@ -114,3 +114,17 @@ async fn random_pipelines_run_in_their_order_to_their_end() -> Result<()> {
     }
     Ok(())
 }
+
+#[tokio::test]
+async fn a_part_of_the_maintenance_that_fails_does_not_stop_the_others() -> Result<()> {
+    let db = TestDb::new().await?;
+    let pipelines = db.pitwheel().pipelines();
+    let id = pipelines.create(NewPipeline::new("one").step("a", work(1))).await?;
+    let break_planning = "alter table pitwheel.recurring rename to gone; delete from pitwheel.job";
+    db.client().await?.batch_execute(break_planning).await?;
+    let running = start_worker(worker(db.pitwheel()).handle(add_up));
+    let repaired = async || Ok(pipelines.get(id).await?.summary.state == PipelineState::Failed);
+    wait_until("the pipeline whose job is gone has ended", repaired).await?;
+    running.stop().await?;
+    Ok(())
+}

@@ -11,7 +11,7 @@ use crate::engine::pipeline::repair_pipelines;
 use crate::engine::recurring::{plan_runs, restore_lost_runs};
 use crate::engine::retry::RetryDelay;
 use crate::engine::sweep::{Swept, declare_dead, forget_workers, settle_abandoned};
-use crate::error::Error;
+use crate::error::{DatabaseError, Error};
 use crate::metrics;
 use crate::postgres::{Pool, Sql, query};
 
@@ -59,39 +59,47 @@ async fn sweep_and_plan(
     let (mut next_prune, mut next_forget) = (Instant::now(), Instant::now());
     let (mut looked_up_to, mut repaired_up_to) = (0, 0);
     while !stop.is_cancelled() {
-        let mut done = sweep(pool, lease_pool, tick, gap_max).await.map(|swept| {
+        let swept = sweep(pool, lease_pool, tick, gap_max).await.map(|swept| {
             if !swept.dead.is_empty() || swept.released + swept.buried > 0 || swept.leases_extended {
                 tracing::info!(worker = name, ?swept, "swept");
             }
         });
-        if done.is_ok() {
-            done = plan(pool, &mut looked_up_to).await;
+        let is_away = matches!(&swept, Err(Error::Database(DatabaseError::Unreachable(_))));
+        let swept = succeeded(name, "sweep", swept);
+        if !is_away {
+            succeeded(name, "restore", restore(pool, &mut looked_up_to).await);
+            succeeded(name, "plan", pool.run(async |client| plan_runs(&client).await).await.map(drop));
+            succeeded(name, "repair", repair(pool, &mut repaired_up_to).await);
         }
-        if done.is_ok() {
-            done = repair(pool, &mut repaired_up_to).await;
-        }
-        if done.is_ok() && Instant::now() >= next_forget {
-            done = pool.run(async |client| forget_workers(&client).await).await.map(drop);
+        if !is_away && Instant::now() >= next_forget {
+            let forgotten = pool.run(async |client| forget_workers(&client).await).await.map(drop);
+            succeeded(name, "forget", forgotten);
             next_forget = Instant::now() + FORGET_EVERY;
         }
-        if done.is_ok() && Instant::now() >= next_prune {
-            done = pool.run(async |client| prune(&client, keep_history).await).await.map(drop);
-            next_prune = Instant::now() + if done.is_ok() { PRUNE_EVERY } else { PRUNE_AGAIN };
+        if !is_away && Instant::now() >= next_prune {
+            let pruned = pool.run(async |client| prune(&client, keep_history).await).await.map(drop);
+            let wait = if succeeded(name, "prune", pruned) { PRUNE_EVERY } else { PRUNE_AGAIN };
+            next_prune = Instant::now() + wait;
         }
-        match done {
-            Ok(()) => {
-                retry_delay.reset();
-                tokio::select! {
-                    () = tokio::time::sleep(tick) => {}
-                    () = stop.cancelled() => {}
-                }
+        // The sweep sets the pace, because late sweeps extend leases.
+        if swept {
+            retry_delay.reset();
+            tokio::select! {
+                () = tokio::time::sleep(tick) => {}
+                () = stop.cancelled() => {}
             }
-            Err(error) => {
-                tracing::warn!(%error, worker = name, "cannot sweep, plan or prune, will try again");
-                retry_delay.wait(stop).await;
-            }
+        } else {
+            retry_delay.wait(stop).await;
         }
     }
+}
+
+/// Whether a part of the maintenance succeeded. One that failed is logged, and does not stop the others.
+fn succeeded(name: &str, part: &'static str, done: Result<(), Error>) -> bool {
+    if let Err(error) = &done {
+        tracing::warn!(%error, worker = name, part, "a part of the maintenance failed, will try again");
+    }
+    done.is_ok()
 }
 
 /// A sweep whose first part, which decides about leases, waits for nothing else.
@@ -102,10 +110,10 @@ async fn sweep(pool: &Pool, lease_pool: &Pool, tick: Duration, gap_max: Duration
     Ok(swept)
 }
 
-/// Plans the recurring jobs that no settle has planned, and restores the live jobs that are gone, of a page of them.
-async fn plan(pool: &Pool, looked_up_to: &mut i64) -> Result<(), Error> {
+/// Restores the live jobs of recurring jobs that are gone, of a page of them.
+async fn restore(pool: &Pool, looked_up_to: &mut i64) -> Result<(), Error> {
     *looked_up_to = pool.run(async |client| restore_lost_runs(&client, *looked_up_to).await).await?;
-    pool.run(async |client| plan_runs(&client).await).await.map(drop)
+    Ok(())
 }
 
 /// Lets pipelines go on whose steps have lost their jobs, of a page of them.

@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 use crate::engine::enqueue::unsigned;
 use crate::engine::settle_columns::Plans;
 use crate::error::Error;
-use crate::job::recurrence::{Clock, Recurrence};
+use crate::job::recurrence::{Clock, Plan, Recurrence};
 use crate::metrics;
 use crate::postgres::{Params, Sql, query};
 
@@ -69,9 +69,8 @@ pub async fn plan_runs(client: &impl Sql) -> Result<usize, Error> {
 }
 
 async fn enqueue_planned(client: &impl Sql, unplanned: &[Row]) -> Result<usize, Error> {
-    let mut ids = Vec::with_capacity(unplanned.len());
     let mut unreadable = Vec::new();
-    let mut plans = Vec::with_capacity(unplanned.len());
+    let mut plans: Vec<Planned> = Vec::with_capacity(unplanned.len());
     for row in unplanned {
         let id: i64 = row.get(0);
         let plan = recurrence(row).and_then(|recurrence| {
@@ -92,9 +91,24 @@ async fn enqueue_planned(client: &impl Sql, unplanned: &[Row]) -> Result<usize, 
     if !unreadable.is_empty() {
         tracing::warn!(recurring = ?unreadable, "disabling recurring jobs that cannot be planned");
     }
+    let mut enqueued = 0;
+    let mut parts = vec![&plans[..]];
+    while let Some(part) = parts.pop() {
+        match write_plans(client, part).await {
+            Ok(count) => enqueued += count,
+            Err(error) => parts.extend(bisect(error, part, |(id, _)| *id)?),
+        }
+    }
+    Ok(enqueued)
+}
+
+/// The id of a recurring job, and its plan, or its version and why it cannot be planned.
+type Planned = (i64, Result<Plan, (i64, String)>);
+
+async fn write_plans(client: &impl Sql, plans: &[Planned]) -> Result<usize, Error> {
+    let ids: Vec<i64> = plans.iter().map(|(id, _)| *id).collect();
     let mut columns = Plans::default();
-    for (id, plan) in &plans {
-        ids.push(*id);
+    for (_, plan) in plans {
         match plan {
             Ok(plan) => columns.push(Some(plan)),
             Err((version, reason)) => columns.push_unplannable(*version, reason),
@@ -107,6 +121,22 @@ async fn enqueue_planned(client: &impl Sql, unplanned: &[Row]) -> Result<usize, 
     Ok(rows.len())
 }
 
+/// What to write instead of a part that Postgres refused: its halves, until the one that it refuses stands alone. That one is left for
+/// later: a bad recurring job must not hold up the others.
+fn bisect<T>(error: Error, part: &[T], id: impl Fn(&T) -> i64) -> Result<Vec<&[T]>, Error> {
+    match (error, part) {
+        (Error::Database(error), [only]) if error.refuses_values() => {
+            tracing::warn!(%error, recurring = id(only), "cannot enqueue the next run, will try again");
+            Ok(Vec::new())
+        }
+        (Error::Database(error), _) if error.refuses_values() => {
+            let (first, rest) = part.split_at(part.len() / 2);
+            Ok(vec![rest, first])
+        }
+        (error, _) => Err(error),
+    }
+}
+
 /// Enqueues the next runs of enabled recurring jobs again that are gone, a page at a time: above this id. Returns the id from
 /// which to go on.
 pub async fn restore_lost_runs(client: &impl Sql, above: i64) -> Result<i64, Error> {
@@ -116,13 +146,20 @@ pub async fn restore_lost_runs(client: &impl Sql, above: i64) -> Result<i64, Err
     let lost: Option<Vec<i64>> = row.get("lost");
     if let Some(lost) = lost {
         let sql = include_str!("../../sql/engine/restore_runs.sql");
-        let restored = query(client, sql, &[(&lost, Type::INT8_ARRAY)]).await?;
-        if !restored.is_empty() {
+        let mut restored = 0;
+        let mut parts = vec![&lost[..]];
+        while let Some(part) = parts.pop() {
+            match query(client, sql, &[(&part, Type::INT8_ARRAY)]).await {
+                Ok(rows) => restored += rows.len(),
+                Err(error) => parts.extend(bisect(error, part, |id| *id)?),
+            }
+        }
+        if restored > 0 {
             tracing::warn!(
-                recurring = restored.len(),
+                recurring = restored,
                 "the next runs of recurring jobs were gone: enqueued them again"
             );
-            metrics::lost_runs(restored.len());
+            metrics::lost_runs(restored);
         }
     }
     Ok(row.get("last"))

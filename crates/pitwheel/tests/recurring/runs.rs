@@ -171,6 +171,37 @@ async fn the_maintenance_plans_what_was_settled_in_sql_and_what_a_person_deleted
 }
 
 #[tokio::test]
+async fn a_recurring_job_that_cannot_be_planned_does_not_hold_up_the_others() -> Result<()> {
+    let db = TestDb::new().await?;
+    let client = db.client().await?;
+    for n in 1..=5 {
+        db.pitwheel().recurring().create(recurring(&n.to_string(), "every 15m")?).await?;
+    }
+    client
+        .batch_execute(
+            "delete from pitwheel.job;
+            update pitwheel.recurring set planned = false, payload = to_json(key);
+            create function refuse() returns trigger language plpgsql as $$
+            begin
+                raise exception 'this is refused' using errcode = '22023';
+            end $$;
+            create trigger refuse before insert on pitwheel.job for each row when (new.payload::text = '\"2\"')
+                execute function refuse();",
+        )
+        .await?;
+    assert_eq!(plan_runs(&client).await?, 4);
+    assert_eq!((plan_runs(&client).await?, db.count(WAITING).await?), (0, 4));
+    let lose = "delete from pitwheel.job; update pitwheel.recurring set planned = true, next_run_at = now()";
+    client.batch_execute(lose).await?;
+    restore_lost_runs(&client, 0).await?;
+    assert_eq!(db.count(WAITING).await?, 4);
+    client.batch_execute("update pitwheel.recurring set planned = key <> '2'").await?;
+    client.batch_execute("drop trigger refuse on pitwheel.job").await?;
+    assert_eq!(plan_runs(&client).await?, 1, "it is tried again");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_run_that_fails_in_sql_counts_for_its_recurring_job() -> Result<()> {
     let db = TestDb::new().await?;
     let client = db.client().await?;
