@@ -1,6 +1,7 @@
 -- delete.sql: deletes waiting and finished jobs for good. The recurring job of a waiting run that is deleted skips that time; the
--- maintenance plans the next one. The pipeline of a waiting step that is deleted goes on as if it was cancelled. Recurring jobs and
--- pipelines are locked before jobs, as in 0005_recurring.sql and 0007_pipelines.sql.
+-- maintenance plans the next one. If that run was to start before its planned time, because a person asked for it, the planned time
+-- stays. The pipeline of a waiting step that is deleted goes on as if it was cancelled. Recurring jobs and pipelines are locked
+-- before jobs, as in 0005_recurring.sql and 0007_pipelines.sql.
 -- Each job is found by one probe of job_pkey: with `limit 1` the planner cannot join the batch with a scan of the whole index.
 -- The delete names the ids twice: the array is the index condition, and the join makes the order of job_pkey useful, so that
 -- no plan reads all of job_pkey, once the table was analyzed without rows.
@@ -27,8 +28,20 @@ waiting as (
 ),
 unplanned as (
     update pitwheel.recurring
-    set planned = false, next_run_at = null, skipped = recurring.skipped + 1, reason = 'its next run was deleted'
+    set (planned, next_run_at, skipped) = (
+            select stays.planned, case when stays.planned then recurring.anchor_at end,
+                recurring.skipped + (not stays.planned)::int
+            from (
+                select coalesce(recurring.next_run_at < recurring.anchor_at, false)
+                    and recurring.anchor_at > clock_timestamp() as planned
+            ) as stays
+        ),
+        reason = 'its next run was deleted'
     where recurring.id = any (array(select waiting.recurring from waiting))
+    returning recurring.id, recurring.planned
+),
+placed as materialized (
+    select pitwheel.place_run(unplanned.id) from unplanned where unplanned.planned
 ),
 ended as materialized (
     select pitwheel.end_step(waiting.pipeline, waiting.step, waiting.id, 'cancelled', null)
@@ -51,4 +64,4 @@ audited as (
 )
 select gone.id
 from gone
-where (select count(*) from ended) >= 0
+where (select count(*) from ended) + (select count(*) from placed) >= 0

@@ -170,6 +170,25 @@ async fn a_waiting_run_that_is_cancelled_is_skipped() -> Result<()> {
 }
 
 #[tokio::test]
+async fn cancelling_what_should_run_now_leaves_the_planned_time() -> Result<()> {
+    let db = TestDb::new().await?;
+    let jobs = db.pitwheel().recurring();
+    for change in [pitwheel::Change::Cancel, pitwheel::Change::Delete] {
+        let later = SystemTime::now() + Duration::from_secs(600);
+        let id = jobs.create(recurring("k", "every 15m")?.first_at(later)).await?.id;
+        jobs.run_now(id).await?;
+        let run = jobs.runs(id, None, 1).await?;
+        db.pitwheel().change(&[run[0].id], change).await?;
+        let after = get(&db, id).await?;
+        assert_eq!(seconds(later, after.next_run_at.context("planned")? + Duration::from_millis(1)), 0);
+        assert_eq!((after.skipped, db.count(WAITING).await?), (0, 1), "no planned time was skipped");
+        assert!(db.claim(1).await?.is_empty(), "it is not due");
+        jobs.delete(id).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_cadence_that_cannot_be_read_disables_with_the_reason() -> Result<()> {
     let db = TestDb::new().await?;
     let client = db.client().await?;
