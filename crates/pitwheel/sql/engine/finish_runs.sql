@@ -103,12 +103,12 @@ advanced as (
         end,
         next_run_at = case
             when ready.version = recurring.version and not ready.if_cancelled then ready.next_run_at
-            when ready.version is not null or not recurring.enabled then recurring.next_run_at
+            when ready.version is not null and not ready.if_cancelled or not recurring.enabled then recurring.next_run_at
             when recurring.anchor_at > clock_timestamp() then recurring.anchor_at -- it ran before its planned time
         end,
         reason = case
             when ready.version = recurring.version and not ready.if_cancelled then ready.reason
-            when ready.version is not null or not recurring.enabled then recurring.reason
+            when ready.version is not null and not ready.if_cancelled or not recurring.enabled then recurring.reason
             else 'to be planned'
         end,
         planned = case

@@ -189,6 +189,26 @@ async fn cancelling_what_should_run_now_leaves_the_planned_time() -> Result<()> 
 }
 
 #[tokio::test]
+async fn a_cancelled_run_now_that_fails_or_snoozes_leaves_the_planned_time() -> Result<()> {
+    let db = TestDb::new().await?;
+    let jobs = db.pitwheel().recurring();
+    for outcome in [failure(), Outcome::Verdict(Verdict::Snooze(Duration::from_secs(1)))] {
+        let later = SystemTime::now() + Duration::from_secs(600);
+        let id = jobs.create(recurring("k", "every 15m")?.first_at(later)).await?.id;
+        jobs.run_now(id).await?;
+        let run = db.claim_one().await?;
+        db.pitwheel().cancel(run.claim.id).await?;
+        ended(&db, &run, outcome).await?;
+        let next = get(&db, id).await?.next_run_at.context("planned")?;
+        assert_eq!(seconds(later, next + Duration::from_millis(1)), 0);
+        assert!(db.claim(1).await?.is_empty(), "it is not due");
+        assert_eq!(db.count(WAITING).await?, 1);
+        jobs.delete(id).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_cadence_that_cannot_be_read_disables_with_the_reason() -> Result<()> {
     let db = TestDb::new().await?;
     let client = db.client().await?;
