@@ -1,5 +1,6 @@
--- create_recurring.sql: creates recurring jobs, or enables and changes those that exist; one row for each, in the order given. In the
--- order of kind and key, so that two such batches cannot deadlock. Uses recurring_key.
+-- create_recurring.sql: creates recurring jobs, or enables and changes those that exist; one row for each, in the order given.
+-- Those that exist are locked first, in the order of their ids, as by every batch of changes, and new ones are made in the order of
+-- kind and key: so no two batches can deadlock. Uses recurring_key and recurring_pkey.
 with input as materialized (
     select new.kind, new.key, new.cadence, new.payload::json as payload, new.misfire, new.queue, new.priority, new.max_attempts,
         new.timeout_ms * interval '1 millisecond' as timeout, new.metadata::json as metadata,
@@ -14,6 +15,23 @@ with input as materialized (
             first_anchor_us, changed_run_us, changed_anchor_us, interval_ms, n)
     order by new.kind, new.key, new.n
 ),
+locked as materialized (
+    select recurring.id
+    from pitwheel.recurring
+    where recurring.id = any (array(
+        select known.id
+        from input
+        cross join lateral (
+            select recurring.id
+            from pitwheel.recurring
+            where recurring.kind = input.kind
+              and recurring.key = input.key
+            limit 1
+        ) as known
+    ))
+    order by recurring.id
+    for no key update
+),
 made as materialized (
     select input.n, input.kind, input.key, input.queue, made.id, made.is_new, made.changed, made.next_run_at, made.reason
     from input
@@ -22,6 +40,7 @@ made as materialized (
         input.timeout, input.metadata, input.first_run_at, input.first_anchor_at, input.changed_run_at,
         input.changed_anchor_at, input.interval_ms
     ) as made
+    where (select count(*) from locked) >= 0
 ),
 audited as (
     insert into pitwheel.audit (actor, action, subject)

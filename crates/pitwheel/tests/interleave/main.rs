@@ -19,6 +19,7 @@ mod outbox_register;
 mod pipelines;
 mod recover;
 mod recurring;
+mod recurring_batches;
 mod sessions;
 mod settle;
 mod takeover;
