@@ -375,3 +375,73 @@ begin
     perform pitwheel.start_steps(add_step.pipeline_id, array[add_step.name]);
 end
 $$;
+
+-- Misfires of runs that are settled without a plan: the maintenance plans the next run, and needs to know when this one started.
+alter table pitwheel.recurring add column started_at timestamptz; -- of the last run settled without a plan; null: there was none
+
+-- finish: as before, and keeps the start of a run.
+create or replace function pitwheel.finish(
+    job_id bigint, fence bigint, holder bigint, state text, error text, result json
+) returns boolean
+language plpgsql
+as $$
+declare
+    run     bigint  := pitwheel.lock_recurring_of(finish.job_id);
+    claimed tid;
+    gone    pitwheel.job;
+begin
+    select job.ctid into claimed
+    from pitwheel.job
+    where job.id >= finish.job_id
+      and job.id <= finish.job_id
+      and job.fence = finish.fence
+      and job.holder = coalesce(finish.holder, job.holder)
+    order by job.id
+    limit 1
+    for update;
+    if not found then
+        return false;
+    end if;
+    delete from pitwheel.job where job.ctid = claimed returning job.* into gone;
+    if finish.state is not null or gone.pipeline is not null then
+        insert into pitwheel.job_history (
+            id, finished_at, run_at, enqueued_at, fence, attempt, max_attempts, priority, crashes, state, queue, kind,
+            payload, worker, claimed_at, timeout_ms, key, metadata, note, errors, result, recurring, lane,
+            lane_pass, pipeline, step
+        )
+        values (
+            gone.id, clock_timestamp(), gone.run_at, gone.enqueued_at, gone.fence, gone.attempt, gone.max_attempts,
+            gone.priority, gone.crashes, coalesce(finish.state, 'done'), gone.queue, gone.kind, gone.payload, gone.holder,
+            gone.claimed_at, gone.timeout_ms, gone.key, gone.metadata, gone.note,
+            pitwheel.with_error(gone.errors, finish.error), finish.result, gone.recurring, gone.lane,
+            gone.lane_pass, gone.pipeline, gone.step
+        );
+    end if;
+    if gone.pipeline is not null then
+        perform pitwheel.end_step(gone.pipeline, gone.step, gone.id, coalesce(finish.state, 'done'), finish.result);
+    end if;
+    update pitwheel.recurring
+    set runs = recurring.runs + 1,
+        last_run_at = clock_timestamp(),
+        consecutive_failures = case coalesce(finish.state, 'done')
+            when 'done' then 0
+            when 'dead' then recurring.consecutive_failures + 1
+            else recurring.consecutive_failures
+        end,
+        last_error = case coalesce(finish.state, 'done')
+            when 'done' then null
+            else coalesce(finish.error::jsonb ->> 'message', recurring.last_error)
+        end,
+        -- A run before its planned time, because a person asked for it, leaves that time as it is.
+        planned = not recurring.enabled or recurring.anchor_at > clock_timestamp(),
+        next_run_at = case
+            when recurring.anchor_at > clock_timestamp() then recurring.anchor_at
+            when not recurring.enabled then recurring.next_run_at
+        end,
+        reason = 'to be planned',
+        started_at = gone.claimed_at
+    where recurring.id = run;
+    perform pitwheel.place_run(run);
+    return true;
+end
+$$;

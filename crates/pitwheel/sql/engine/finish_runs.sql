@@ -1,7 +1,8 @@
 -- finish_runs.sql: claimed runs of recurring jobs are done, dead or cancelled. Counts each in its recurring job and, while that is
 -- enabled, enqueues the next run, and the followers; with a state the job moves to the history.
 -- The next run is due at the given time if the plan was made for this version of the recurring job. If its cadence was changed
--- while the run was in progress, the change has set the time. Without a plan ($24 null), the maintenance plans the next run.
+-- while the run was in progress, the change has set the time. Without a plan ($24 null), the maintenance plans the next run, from the
+-- start of this one.
 -- A job or a recurring job that another transaction has locked, or a job that changed while this ran, is not waited for: it is
 -- returned with `written` false, and nothing was changed. Likewise a row with `if_cancelled`, unless a cancel was requested, or
 -- the recurring job was disabled or deleted.
@@ -27,10 +28,10 @@ ended as materialized (
 free as materialized (
     select ended.id, ended.fence, ended.state, ended.error, ended.result, ended.if_cancelled, ended.version,
         ended.next_run_at, ended.anchor_at, ended.reason, ended.interval_ms, ended.skipped, job.tid, job.recurring,
-        job.cancelled, known.id is not null as known
+        job.claimed_at, job.cancelled, known.id is not null as known
     from ended
     cross join lateral (
-        select job.ctid as tid, job.recurring, job.cancel_requested_at is not null as cancelled
+        select job.ctid as tid, job.recurring, job.claimed_at, job.cancel_requested_at is not null as cancelled
         from pitwheel.job
         where job.id = ended.id
           and job.fence = ended.fence
@@ -50,7 +51,7 @@ free as materialized (
 ),
 ready as materialized (
     select free.id, free.fence, free.state, free.error, free.result, free.if_cancelled, free.version, free.next_run_at,
-        free.anchor_at, free.reason, free.interval_ms, free.skipped, free.tid, free.recurring
+        free.anchor_at, free.reason, free.interval_ms, free.skipped, free.tid, free.recurring, free.claimed_at
     from free
     left join lateral (
         select recurring.id, recurring.enabled
@@ -114,6 +115,9 @@ advanced as (
         planned = case
             when recurring.enabled and (ready.version is null or ready.if_cancelled) then recurring.anchor_at > clock_timestamp()
             else recurring.planned
+        end,
+        started_at = case
+            when ready.version is null or ready.if_cancelled then ready.claimed_at else recurring.started_at
         end
     from ready
     where recurring.id = any (array(select ready.recurring from ready))

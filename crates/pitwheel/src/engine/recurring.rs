@@ -75,7 +75,7 @@ async fn enqueue_planned(client: &impl Sql, unplanned: &[Row]) -> Result<usize, 
         let id: i64 = row.get(0);
         let plan = recurrence(row).and_then(|recurrence| {
             let none = || Error::Invalid("its cadence has no further time".into());
-            recurrence.without_run(recurrence.clock.read, fastrand::f64()).ok_or_else(none)
+            recurrence.without_run(row.get(9), recurrence.clock.read, fastrand::f64()).ok_or_else(none)
         });
         match plan {
             Ok(plan) => plans.push((id, Ok(plan))),

@@ -135,7 +135,7 @@ impl Recurrence {
             (None, Rhythm::Adaptive { min, max }) => {
                 self.after_interval(hint.found, (*min, *max), now, random)
             }
-            (None, _) => self.after_planned_time(now, random)?,
+            (None, _) => self.after_planned_time(self.clock.read, now, random)?,
         };
         if end == RunEnd::Dead {
             let wait = self.backoff(random);
@@ -176,11 +176,18 @@ impl Recurrence {
         Some(Plan { skipped, reason: skipped_text(skipped), ..self.with_jitter(at, random) })
     }
 
-    /// The plan of a recurring job that has no run in progress and none planned.
-    pub(crate) fn without_run(&self, now: SystemTime, random: f64) -> Option<Plan> {
-        let mut plan = match &self.cadence.rhythm {
-            Rhythm::Adaptive { min, max } => self.after_interval(None, (*min, *max), now, random),
-            _ => {
+    /// The plan of a recurring job that has no run in progress and none planned. `started`: the start of its last run that was
+    /// settled without a plan. If that was for an earlier time than the planned one, the planned one is skipped.
+    pub(crate) fn without_run(
+        &self,
+        started: Option<SystemTime>,
+        now: SystemTime,
+        random: f64,
+    ) -> Option<Plan> {
+        let mut plan = match (&self.cadence.rhythm, started.filter(|started| *started >= self.planned_at)) {
+            (Rhythm::Adaptive { min, max }, _) => self.after_interval(None, (*min, *max), now, random),
+            (_, Some(started)) => self.after_planned_time(started, now, random)?,
+            (_, None) => {
                 self.with_jitter(self.cadence.next_after(self.planned_at, now.max(self.planned_at))?, random)
             }
         };
@@ -225,8 +232,7 @@ impl Recurrence {
         Plan { interval: Some(interval), reason, ..self.with_jitter(now + interval, random) }
     }
 
-    fn after_planned_time(&self, now: SystemTime, random: f64) -> Option<Plan> {
-        let started = self.clock.read;
+    fn after_planned_time(&self, started: SystemTime, now: SystemTime, random: f64) -> Option<Plan> {
         // The first planned time that has no run yet follows this one.
         let covered = match self.misfire {
             Misfire::Skip => now,

@@ -202,6 +202,27 @@ async fn a_recurring_job_that_cannot_be_planned_does_not_hold_up_the_others() ->
 }
 
 #[tokio::test]
+async fn missed_times_of_runs_settled_in_sql_are_made_up_for_as_the_policy_says() -> Result<()> {
+    for (misfire, runs, skipped) in [(Misfire::One, 1, 0), (Misfire::All, 6, 0), (Misfire::Skip, 1, 0)] {
+        let db = TestDb::new().await?;
+        let client = db.client().await?;
+        let id = db.pitwheel().recurring().create(recurring("k", "every 10m")?.misfire(misfire)).await?.id;
+        make_older(&db, "55 minutes").await?;
+        let mut done = 0;
+        while let Some(run) = db.claim(1).await?.first() {
+            client.query("select pitwheel.complete($1, $2)", &[&run.claim.id, &run.claim.fence]).await?;
+            assert_eq!(plan_runs(&client).await?, 1);
+            done += 1;
+        }
+        let after = get(&db, id).await?;
+        assert_eq!((done, after.runs, after.skipped), (runs, runs, skipped), "{misfire:?}");
+        let now = db.pitwheel().now().await?;
+        assert!((280..=300).contains(&seconds(now, after.next_run_at.context("planned")?)), "{misfire:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_run_that_fails_in_sql_counts_for_its_recurring_job() -> Result<()> {
     let db = TestDb::new().await?;
     let client = db.client().await?;
