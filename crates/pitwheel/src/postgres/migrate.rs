@@ -72,15 +72,16 @@ pub const MIGRATIONS: &[Migration] = &[
 /// Lets one node migrate at a time.
 pub const MIGRATION_LOCK: &str = include_str!("../../sql/postgres/migration_lock.sql");
 const MIGRATION_SETTINGS: &str = include_str!("../../sql/postgres/migration_settings.sql");
-/// What waits for a lock on a table makes everything wait that comes after it: claims, settles and enqueues.
-const LOCK_TIMEOUT: &str = "set local lock_timeout = '2s'";
-const ATTEMPTS: usize = 100;
-/// Between two attempts. What had to wait for the last one goes on.
-const PAUSE: Duration = Duration::from_secs(1);
+const MIGRATION_LOCK_TIMEOUT: &str = include_str!("../../sql/postgres/migration_lock_timeout.sql");
 const MIGRATION_TABLE: &str = include_str!("../../sql/postgres/migration_table.sql");
 const RECORD_MIGRATION: &str = include_str!("../../sql/postgres/record_migration.sql");
 const HAS_MIGRATIONS: &str = include_str!("../../sql/postgres/has_migrations.sql");
 const SCHEMA_VERSION: &str = include_str!("../../sql/postgres/schema_version.sql");
+
+/// Attempts at a migration, in about five minutes.
+const ATTEMPTS: usize = 100;
+/// Between two attempts. What had to wait for the last one goes on.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// The version of the schema in a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,7 +119,7 @@ async fn migrate_once(pool: &Pool) -> Result<Vec<&'static str>, Error> {
     let transaction = client.transaction().await?;
     transaction.batch_execute(MIGRATION_SETTINGS).await?;
     transaction.batch_execute(MIGRATION_LOCK).await?;
-    transaction.batch_execute(LOCK_TIMEOUT).await?;
+    transaction.batch_execute(MIGRATION_LOCK_TIMEOUT).await?;
     transaction.batch_execute(MIGRATION_TABLE).await?;
     let found = found(transaction.client()).await?;
     refuse_newer(&found)?;

@@ -9,8 +9,9 @@ mod turn;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use self::turn::not_now;
-use crate::engine::outbox::acknowledge::{LOCKED_WAIT, Parking, acknowledge, before_locked, locked, park};
+use crate::engine::outbox::acknowledge::{
+    LOCKED_WAIT, Parking, acknowledge, before_locked, locked, not_now, park,
+};
 use crate::engine::outbox::add::TABLE;
 use crate::engine::outbox::event::{Acknowledged, Batch, Event};
 use crate::engine::outbox::late::{Writers, last_id};

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::types::Type;
 
 use super::{SAVE_FLOORS, Shards};
+use crate::engine::outbox::acknowledge::not_now;
 use crate::engine::outbox::late::{Part, last_id, look_back, writers};
 use crate::engine::outbox::ownership::{self, HeldShard, Share};
 use crate::engine::outbox::shard::{Shard, span};
@@ -185,16 +186,5 @@ impl Shards {
         }
         self.next_prune = Instant::now() + PRUNE;
         Ok(())
-    }
-}
-
-/// What meets a locked row is done in a later turn: the events do not wait for it.
-pub(super) fn not_now(result: Result<(), Error>) -> Result<(), Error> {
-    match result {
-        Err(Error::Database(error)) if error.is_locked() => {
-            tracing::debug!(%error, "a row of the outbox is locked, will try again");
-            Ok(())
-        }
-        other => other,
     }
 }
