@@ -12,7 +12,7 @@ use crate::sink::{Outcome, Sink};
 
 /// Prints events to standard output, one JSON object per line.
 ///
-/// While nobody reads it, events are not sent; the relay gives up at its limit as with any sink.
+/// While it is not read, events are not sent; the relay gives up at its limit as with any sink.
 #[derive(Debug)]
 pub struct Stdout {
     write: fn(&[u8]) -> io::Result<()>,
