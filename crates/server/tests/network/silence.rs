@@ -12,14 +12,13 @@ use crate::support::{Node, WorkerStream};
 #[tokio::test]
 async fn the_jobs_of_a_worker_that_fell_silent_are_given_to_another_and_stay_with_it() -> Result<()> {
     let db = TestDb::new().await?;
-    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let node = Node::start(db.pitwheel(), SHORT_LEASE).await?;
     let proxy = Proxy::to(node.address).await?;
     let (gate, other) = (Gate::open_for(0), Gate::open_for(0));
     let silenced = gate.start_with_five_jobs(&db, &proxy.url(), 50).await?;
     proxy.set(Link::Silent);
     // For the node the stream is still open: it sends some more jobs, and others wait to be sent.
     enqueue_large_jobs(&db, 20).await?;
-    db.expire(db.count("select id from pitwheel.worker").await?).await?;
     let second = start_worker(other.worker(&node.url(), 50));
     wait_until("the second worker runs all jobs", async || Ok(other.runs() == 25)).await?;
 
