@@ -7,17 +7,11 @@ use pitwheel::Unpark;
 use pitwheel::engine::outbox::{
     Column, Entities, EntityLock, Event, RelayOptions, SourceTable, Strategy, WhenSent,
 };
-use pitwheel_testkit::TestDb;
+use pitwheel_testkit::{TestDb, event_ids};
 use tokio_postgres::Client;
 
 /// Far longer than a test takes: a lease expires only if a test expires it.
 const LEASE: Duration = Duration::from_secs(600);
-
-fn ids(events: &[Event]) -> Vec<i64> {
-    let mut ids: Vec<i64> = events.iter().map(|event| event.id).collect();
-    ids.sort_unstable();
-    ids
-}
 
 /// A table as a team may have it: with a status, and names that need quotes.
 const OWN_TABLE: &str = r#"
@@ -75,31 +69,31 @@ async fn an_entity_is_held_by_one_relay_until_its_events_are_acknowledged() -> R
         let events = first.take(100).await?.events;
         let of_a: Vec<i64> =
             events.iter().filter(|event| event.entity_key == "a").map(|event| event.id).collect();
-        assert_eq!((ids(&events), of_a), (vec![1, 2, 3], vec![1, 3]));
+        assert_eq!((event_ids(&events), of_a), (vec![1, 2, 3], vec![1, 3]));
         assert_eq!(events[0].topic, "orders");
         // The claim outlives its transaction: a later event of the entity is not taken by another relay.
         client.query_one(insert, &[&"a"]).await?;
         client.query_one(insert, &[&"c"]).await?;
         let of_second = second.take(100).await?.events;
-        assert_eq!(ids(&of_second), [5], "{lock:?}");
+        assert_eq!(event_ids(&of_second), [5], "{lock:?}");
         assert_eq!(first.acknowledge(&events).await?.lost, 0);
-        assert_eq!(ids(&second.take(100).await?.events), [4, 5]);
+        assert_eq!(event_ids(&second.take(100).await?.events), [4, 5]);
 
         // Its lease expires: what it held is free, and what it acknowledges is refused.
         let expire = "update pitwheel.outbox_relay set lease_until = now() - interval '1 second' where name = 'second'";
         client.execute(expire, &[]).await?;
         let mut third = entities(&db, "third", source.clone(), lock)?;
         let again = third.take(100).await?.events;
-        assert_eq!(ids(&again), [4, 5]);
+        assert_eq!(event_ids(&again), [4, 5]);
         assert_eq!(second.acknowledge(&of_second).await?.lost, 1);
         let c = again.iter().find(|event| event.entity_key == "c").cloned();
         assert!(third.park(&c.expect("it was taken"), "refused").await?);
-        assert_eq!(ids(&third.take(100).await?.events), [4]);
+        assert_eq!(event_ids(&third.take(100).await?.events), [4]);
         third.release().await?;
         let mut fourth = entities(&db, "fourth", source.clone(), lock)?;
-        assert_eq!(ids(&fourth.take(100).await?.events), [4], "the parked one waits");
+        assert_eq!(event_ids(&fourth.take(100).await?.events), [4], "the parked one waits");
         db.pitwheel().outbox().unpark_in(&source.name(), &["c"], Unpark::Retry).await?;
-        assert_eq!(ids(&fourth.take(100).await?.events), [4, 5]);
+        assert_eq!(event_ids(&fourth.take(100).await?.events), [4, 5]);
     }
     Ok(())
 }
@@ -130,7 +124,7 @@ async fn two_relays(db: &TestDb, lock: EntityLock) -> Result<(Entities, Vec<Even
     }
     let mut first = entities(db, "first", SourceTable::pitwheel(), lock)?;
     let events = first.take(100).await?.events;
-    assert_eq!(ids(&events), [1, 2]);
+    assert_eq!(event_ids(&events), [1, 2]);
     Ok((first, events, entities(db, "second", SourceTable::pitwheel(), lock)?))
 }
 
@@ -170,12 +164,16 @@ async fn a_claim_that_its_relay_does_not_know_is_freed_after_an_error() -> Resul
             select pitwheel.add_event('b', 'orders', 'changed', 'x')";
         db.client().await?.batch_execute(claim).await?;
         assert!(second.take(100).await?.events.is_empty());
-        assert_eq!(ids(&first.take(100).await?.events), [2]);
+        assert_eq!(event_ids(&first.take(100).await?.events), [2]);
 
         let blocker = lock_outbox(&db).await?;
         assert!(first.take(100).await.is_err());
         blocker.batch_execute("rollback").await?;
-        assert_eq!(ids(&first.take(100).await?.events), [2, 3], "{lock:?}: what it knows is still its own");
+        assert_eq!(
+            event_ids(&first.take(100).await?.events),
+            [2, 3],
+            "{lock:?}: what it knows is still its own"
+        );
         assert!(second.take(100).await?.events.is_empty());
     }
     Ok(())

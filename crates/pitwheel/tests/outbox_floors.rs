@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use pitwheel::NewEvent;
-use pitwheel::engine::outbox::{Event, RelayOptions, Shards, Strategy};
-use pitwheel_testkit::TestDb;
+use pitwheel::engine::outbox::{RelayOptions, Shards, Strategy};
+use pitwheel_testkit::{TestDb, event_ids, take_events};
 
 const HIGHEST: &str = "select max(floor) from pitwheel.outbox_shard";
 
@@ -16,32 +15,13 @@ fn relay(db: &TestDb, name: &str) -> Result<Shards> {
     Ok(Shards::new(pool, RelayOptions { name: name.to_owned(), lease, ..RelayOptions::default() })?)
 }
 
-async fn add(db: &TestDb, keys: &[&str]) -> Result<Vec<i64>> {
-    Ok(db
-        .pitwheel()
-        .outbox()
-        .add(keys.iter().map(|key| NewEvent::new(*key, "orders", "changed", "x")))
-        .await?)
-}
-
-async fn take(relay: &mut Shards) -> Result<Vec<Event>> {
-    relay.turn_soon();
-    Ok(relay.take(1000).await?.events)
-}
-
-fn ids(events: &[Event]) -> Vec<i64> {
-    let mut ids: Vec<i64> = events.iter().map(|event| event.id).collect();
-    ids.sort_unstable();
-    ids
-}
-
 /// A relay that has delivered events of every shard, and whose floors are above them.
 async fn with_floors(db: &TestDb) -> Result<Shards> {
     let mut relay = relay(db, "first")?;
     let keys: Vec<String> = (0..1000).map(|n| format!("k{n}")).collect();
-    add(db, &keys.iter().map(String::as_str).collect::<Vec<_>>()).await?;
+    db.add_events(&keys.iter().map(String::as_str).collect::<Vec<_>>()).await?;
     loop {
-        let events = take(&mut relay).await?;
+        let events = take_events(&mut relay).await?;
         if events.is_empty() {
             break;
         }
@@ -66,10 +46,10 @@ async fn a_relay_that_stops_after_an_error_leaves_no_floor() -> Result<()> {
     assert!(first.take(10).await.is_err());
     blocker.batch_execute("rollback").await?;
     go_back(&db).await?;
-    let added = add(&db, &["a", "b"]).await?;
+    let added = db.add_events(&["a", "b"]).await?;
     first.release().await?;
     assert_eq!(db.count(HIGHEST).await?, 0);
-    assert_eq!(ids(&take(&mut relay(&db, "second")?).await?), added);
+    assert_eq!(event_ids(&take_events(&mut relay(&db, "second")?).await?), added);
     Ok(())
 }
 
@@ -78,10 +58,10 @@ async fn a_relay_that_stops_without_having_seen_an_error_leaves_no_floor() -> Re
     let db = TestDb::new().await?;
     let mut first = with_floors(&db).await?;
     go_back(&db).await?;
-    let added = add(&db, &["a", "b"]).await?;
+    let added = db.add_events(&["a", "b"]).await?;
     first.release().await?;
     assert_eq!(db.count(HIGHEST).await?, 0);
-    assert_eq!(ids(&take(&mut relay(&db, "second")?).await?), added);
+    assert_eq!(event_ids(&take_events(&mut relay(&db, "second")?).await?), added);
     Ok(())
 }
 
@@ -89,14 +69,14 @@ async fn a_relay_that_stops_without_having_seen_an_error_leaves_no_floor() -> Re
 async fn shards_that_are_shared_with_a_new_relay_keep_no_floor() -> Result<()> {
     let db = TestDb::new().await?;
     let (mut first, mut second) = (with_floors(&db).await?, relay(&db, "second")?);
-    take(&mut second).await?;
+    take_events(&mut second).await?;
     go_back(&db).await?;
-    let added = add(&db, &["a", "b"]).await?;
-    let mut taken = ids(&take(&mut first).await?);
+    let added = db.add_events(&["a", "b"]).await?;
+    let mut taken = event_ids(&take_events(&mut first).await?);
     assert_eq!(db.count(HIGHEST).await?, 0);
     for _ in 0..2 {
-        taken = ids(&take(&mut first).await?);
-        taken.extend(ids(&take(&mut second).await?));
+        taken = event_ids(&take_events(&mut first).await?);
+        taken.extend(event_ids(&take_events(&mut second).await?));
     }
     taken.sort_unstable();
     assert_eq!(taken, added);
@@ -108,10 +88,10 @@ async fn a_saved_floor_above_the_last_id_is_reset() -> Result<()> {
     let db = TestDb::new().await?;
     // As it is after `truncate … restart identity`, too.
     db.client().await?.batch_execute("update pitwheel.outbox_shard set floor = 1000").await?;
-    let added = add(&db, &["a", "b"]).await?;
+    let added = db.add_events(&["a", "b"]).await?;
     let mut relay = relay(&db, "one")?;
-    take(&mut relay).await?;
-    assert_eq!(ids(&take(&mut relay).await?), added);
+    take_events(&mut relay).await?;
+    assert_eq!(event_ids(&take_events(&mut relay).await?), added);
     assert_eq!(db.count(HIGHEST).await?, 0);
     Ok(())
 }

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use pitwheel::NewEvent;
 use pitwheel::engine::outbox::{Entities, EntityLock, Event, RelayOptions, Shards, SourceTable, Strategy};
-use pitwheel_testkit::TestDb;
+use pitwheel_testkit::{TestDb, event_ids, take_events};
 use tokio_postgres::Client;
 
 fn options(name: &str) -> RelayOptions {
@@ -22,25 +21,6 @@ fn entities(db: &TestDb, lock: EntityLock) -> Result<Entities> {
     Ok(Entities::new(pool, options("one"), SourceTable::pitwheel(), lock)?)
 }
 
-async fn add(db: &TestDb, keys: &[&str]) -> Result<Vec<i64>> {
-    Ok(db
-        .pitwheel()
-        .outbox()
-        .add(keys.iter().map(|key| NewEvent::new(*key, "orders", "changed", "x")))
-        .await?)
-}
-
-async fn take(relay: &mut Shards) -> Result<Vec<Event>> {
-    relay.turn_soon();
-    Ok(relay.take(1000).await?.events)
-}
-
-fn ids(events: &[Event]) -> Vec<i64> {
-    let mut ids: Vec<i64> = events.iter().map(|event| event.id).collect();
-    ids.sort_unstable();
-    ids
-}
-
 /// A transaction that holds these rows.
 async fn lock(db: &TestDb, rows: &str) -> Result<Client> {
     let client = db.client().await?;
@@ -52,14 +32,14 @@ async fn lock(db: &TestDb, rows: &str) -> Result<Client> {
 async fn events_are_taken_while_those_of_a_parked_entity_cannot_be_moved() -> Result<()> {
     let db = TestDb::new().await?;
     let mut relay = shards(&db, options("one"))?;
-    add(&db, &["a"]).await?;
-    let events = take(&mut relay).await?;
+    db.add_events(&["a"]).await?;
+    let events = take_events(&mut relay).await?;
     assert!(relay.park(&events[0], "refused").await?);
-    let added = add(&db, &["a", "b"]).await?;
+    let added = db.add_events(&["a", "b"]).await?;
     let blocker = lock(&db, "pitwheel.outbox where entity_key = 'a'").await?;
-    assert_eq!(ids(&take(&mut relay).await?), added[1..]);
+    assert_eq!(event_ids(&take_events(&mut relay).await?), added[1..]);
     blocker.batch_execute("rollback").await?;
-    assert_eq!(ids(&take(&mut relay).await?), added[1..]);
+    assert_eq!(event_ids(&take_events(&mut relay).await?), added[1..]);
     assert_eq!(db.count("select count(*) from pitwheel.outbox_parked_event").await?, 2);
     Ok(())
 }
@@ -68,21 +48,21 @@ async fn events_are_taken_while_those_of_a_parked_entity_cannot_be_moved() -> Re
 async fn events_are_taken_while_shards_cannot_be_given_back() -> Result<()> {
     let db = TestDb::new().await?;
     let (mut first, mut second) = (shards(&db, options("first"))?, shards(&db, options("second"))?);
-    take(&mut first).await?;
-    take(&mut second).await?;
-    let added = add(&db, &["a", "b"]).await?;
+    take_events(&mut first).await?;
+    take_events(&mut second).await?;
+    let added = db.add_events(&["a", "b"]).await?;
     let blocker = lock(&db, "pitwheel.outbox_shard").await?;
-    let begun = take(&mut first).await?;
+    let begun = take_events(&mut first).await?;
     blocker.batch_execute("rollback").await?;
-    assert_eq!(ids(&begun), added);
+    assert_eq!(event_ids(&begun), added);
     Ok(())
 }
 
 /// Acknowledges three events while the first is locked, then without the lock.
 async fn acknowledges_the_others(db: &TestDb, mut relay: impl Strategy) -> Result<()> {
-    add(db, &["a", "b", "a"]).await?;
+    db.add_events(&["a", "b", "a"]).await?;
     let events = relay.take(1000).await?.events;
-    assert_eq!(ids(&events), [1, 2, 3]);
+    assert_eq!(event_ids(&events), [1, 2, 3]);
     let blocker = lock(db, "pitwheel.outbox where id = 1").await?;
     let of_a: Vec<Event> = events.iter().filter(|event| event.entity_key == "a").cloned().collect();
     for sent in [&events, &of_a] {
@@ -92,8 +72,8 @@ async fn acknowledges_the_others(db: &TestDb, mut relay: impl Strategy) -> Resul
     let waiting = "select count(*) from pitwheel.outbox";
     assert_eq!(db.count(&format!("{waiting} where entity_key = 'a'")).await?, 2);
     assert_eq!(db.count(waiting).await?, 2);
-    add(db, &["c"]).await?;
-    assert_eq!(ids(&relay.take(1000).await?.events), [4], "`a` waits a moment before it is sent again");
+    db.add_events(&["c"]).await?;
+    assert_eq!(event_ids(&relay.take(1000).await?.events), [4], "`a` waits a moment before it is sent again");
     blocker.batch_execute("rollback").await?;
     let acknowledged = relay.acknowledge(&of_a).await?;
     assert_eq!((acknowledged.lost, acknowledged.locked), (0, 0));

@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use pitwheel::engine::outbox::{
-    Column, Entities, EntityLock, Event, RelayOptions, SourceTable, Strategy, WhenSent,
-};
-use pitwheel_testkit::TestDb;
+use pitwheel::engine::outbox::{Column, Entities, EntityLock, RelayOptions, SourceTable, Strategy, WhenSent};
+use pitwheel_testkit::{TestDb, event_ids};
 
 const LOCKS: [EntityLock; 2] = [EntityLock::Advisory, EntityLock::Row];
 
@@ -31,12 +29,6 @@ fn entities(db: &TestDb, source: SourceTable, lock: EntityLock) -> Result<Entiti
     Ok(Entities::new(pool, RelayOptions::default(), source, lock)?)
 }
 
-fn ids(events: &[Event]) -> Vec<i64> {
-    let mut ids: Vec<i64> = events.iter().map(|event| event.id).collect();
-    ids.sort_unstable();
-    ids
-}
-
 /// The rows of two partitions have the same ctids.
 const PARTITIONED: &str = "
     create table own (id bigint generated always as identity, entity_key text not null, payload bytea, created_at timestamptz default now(),
@@ -52,9 +44,9 @@ async fn an_acknowledgement_leaves_the_events_of_other_partitions() -> Result<()
         db.client().await?.batch_execute(PARTITIONED).await?;
         let mut relay = entities(&db, own_table(when_sent.clone()), lock)?;
         let events = relay.take(10).await?.events;
-        assert_eq!(ids(&events), [1, 2]);
+        assert_eq!(event_ids(&events), [1, 2]);
         assert_eq!(relay.acknowledge(&events[..1]).await?.lost, 0);
-        assert_eq!(ids(&relay.take(10).await?.events), [2], "{when_sent:?}, {lock:?}");
+        assert_eq!(event_ids(&relay.take(10).await?.events), [2], "{when_sent:?}, {lock:?}");
         assert_eq!(relay.acknowledge(&events[1..]).await?.lost, 0);
         assert_eq!(db.count("select count(*) from own where sent = 'no'").await?, 0);
     }
@@ -75,7 +67,7 @@ async fn an_event_without_a_time_is_delivered() -> Result<()> {
         db.client().await?.batch_execute(NULLS).await?;
         let mut relay = entities(&db, own_table(mark()), lock)?;
         let events = relay.take(10).await?.events;
-        assert_eq!(ids(&events), [1]);
+        assert_eq!(event_ids(&events), [1]);
         let age = events[0].created_at.elapsed().unwrap_or_default();
         assert!(age < Duration::from_secs(60), "{age:?}");
     }

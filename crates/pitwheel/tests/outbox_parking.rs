@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Result;
 use pitwheel::engine::outbox::{Event, RelayOptions, Shards, Strategy};
 use pitwheel::{NewEvent, Replay, Unpark};
-use pitwheel_testkit::TestDb;
+use pitwheel_testkit::{TestDb, event_ids, take_events};
 
 const LEASE: Duration = Duration::from_secs(600);
 const DAY: Duration = Duration::from_secs(86400);
@@ -21,28 +21,17 @@ async fn add(db: &TestDb, keys: &[&str]) -> Result<Vec<i64>> {
     Ok(db.pitwheel().outbox().add(keys.iter().map(event)).await?)
 }
 
-async fn take(relay: &mut Shards) -> Result<Vec<Event>> {
-    relay.turn_soon();
-    Ok(relay.take(1000).await?.events)
-}
-
-fn ids(events: &[Event]) -> Vec<i64> {
-    let mut ids: Vec<i64> = events.iter().map(|event| event.id).collect();
-    ids.sort_unstable();
-    ids
-}
-
 /// Takes and acknowledges everything; returns the ids.
 async fn deliver(relay: &mut Shards) -> Result<Vec<i64>> {
-    let events = take(relay).await?;
+    let events = take_events(relay).await?;
     assert_eq!(relay.acknowledge(&events).await?.lost, 0);
-    Ok(ids(&events))
+    Ok(event_ids(&events))
 }
 
 /// Three events of `a` and one of `b`; `a` is parked at its second event.
 async fn park_second(db: &TestDb, relay: &mut Shards) -> Result<Vec<i64>> {
     let added = add(db, &["a", "b", "a", "a"]).await?;
-    let events = take(relay).await?;
+    let events = take_events(relay).await?;
     let (first, rest): (Vec<Event>, Vec<Event>) =
         events.into_iter().partition(|event| event.id == added[0] || event.entity_key == "b");
     assert_eq!(relay.acknowledge(&first).await?.lost, 0);
@@ -109,7 +98,7 @@ async fn events_that_are_put_back_come_before_later_ones_of_their_entity() -> Re
     let later = add(&db, &["a"]).await?;
     // Without a turn in between, the relay does not know yet: it must not read past what was put back.
     let events = relay.take(100).await?.events;
-    assert!(events.iter().all(|event| event.entity_key != "a"), "{:?}", ids(&events));
+    assert!(events.iter().all(|event| event.entity_key != "a"), "{:?}", event_ids(&events));
     assert_eq!(deliver(&mut relay).await?, [added[2], added[3], later[0]]);
     Ok(())
 }

@@ -20,6 +20,7 @@
 
 mod child_process;
 mod database;
+mod events;
 mod explore;
 #[cfg(feature = "http")]
 mod http;
@@ -36,6 +37,7 @@ mod worker;
 
 pub use child_process::{ChildProcess, is_alive, signal};
 pub use database::Database;
+pub use events::{event_ids, take_events};
 pub use explore::{Connection, Explored, Explorer, Run, Session};
 #[cfg(feature = "http")]
 pub use http::{Events, Http, HttpResponse};
