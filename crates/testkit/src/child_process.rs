@@ -2,8 +2,10 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Write;
-use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
@@ -12,17 +14,17 @@ const END_WITH_OWNER: &str = include_str!("end_with_owner.sh");
 /// A child process. It is killed when this value is dropped, and when this process ends, however it ends.
 pub struct ChildProcess {
     child: Child,
-    /// When this pipe closes, the watcher kills the child. It is taken out of `child`, where `Child::wait` would close
-    /// it.
-    watcher: ChildStdin,
+    /// When this socket closes, the watcher kills the child.
+    watcher: UnixStream,
 }
 
 impl ChildProcess {
     /// Starts a program with the arguments, environment and folder of the command. Its standard input is empty.
     pub fn spawn(command: &Command, stdout: Stdio, stderr: Stdio) -> Result<ChildProcess> {
+        let (mut watcher, watcher_stdin) = UnixStream::pair()?;
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", END_WITH_OWNER, "pitwheel-child"]).arg(command.get_program());
-        shell.args(command.get_args()).stdin(Stdio::piped()).stdout(stdout).stderr(stderr);
+        shell.args(command.get_args()).stdin(OwnedFd::from(watcher_stdin)).stdout(stdout).stderr(stderr);
         for (name, value) in command.get_envs() {
             match value {
                 Some(value) => shell.env(name, value),
@@ -32,8 +34,10 @@ impl ChildProcess {
         if let Some(folder) = command.get_current_dir() {
             shell.current_dir(folder);
         }
-        let mut child = shell.spawn()?;
-        let watcher = child.stdin.take().context("no pipe to the watcher")?;
+        let child = shell.spawn()?;
+        drop(shell);
+        // A child that is stopped before its watcher runs would stay for ever.
+        watcher.read_exact(&mut [0; "watching\n".len()]).context("the watcher does not run")?;
         Ok(ChildProcess { child, watcher })
     }
 

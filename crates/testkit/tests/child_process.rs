@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
-use pitwheel_testkit::{ChildProcess, block_until, is_alive, signal};
+use pitwheel_testkit::{ChildProcess, block_until, is_alive};
 
 const OWNER: &str = "PITWHEEL_TESTKIT_OWNER";
 
@@ -13,22 +13,31 @@ fn spawn_sleep() -> Result<ChildProcess> {
     ChildProcess::spawn(sleep.arg("600"), Stdio::null(), Stdio::null())
 }
 
-/// The owner process of the other tests. Does nothing unless the environment variable is set.
+/// The owner process of the other tests. Does nothing unless the environment variable is set. With `stopped`, it
+/// stops each child as soon as it has started it.
 #[test]
 fn the_owner_process() -> Result<()> {
-    if std::env::var_os(OWNER).is_none() {
+    let Some(owner) = std::env::var_os(OWNER) else {
         return Ok(());
+    };
+    let mut children = Vec::new();
+    for _ in 0..10 {
+        let child = spawn_sleep()?;
+        if owner == "stopped" {
+            child.signal("STOP")?;
+        }
+        children.push(child);
     }
-    let children = [spawn_sleep()?, spawn_sleep()?];
-    println!("\nchildren: {} {}", children[0].id(), children[1].id());
+    let pids: Vec<String> = children.iter().map(|child| child.id().to_string()).collect();
+    println!("\nchildren: {}", pids.join(" "));
     loop {
         std::thread::park();
     }
 }
 
-/// Another process that owns two children, and their process ids.
-fn spawn_owner() -> Result<(ChildProcess, Vec<u32>)> {
-    let mut owner = ChildProcess::spawn_test("the_owner_process", [(OWNER, "1")], Stdio::piped())?;
+/// Another process that owns children, `running` or `stopped`, and their process ids.
+fn spawn_owner(children: &str) -> Result<(ChildProcess, Vec<u32>)> {
+    let mut owner = ChildProcess::spawn_test("the_owner_process", [(OWNER, children)], Stdio::piped())?;
     for line in BufReader::new(owner.take_stdout()?).lines() {
         if let Some(pids) = line?.strip_prefix("children: ") {
             let pids = pids.split(' ').map(str::parse).collect::<Result<Vec<u32>, _>>()?;
@@ -41,7 +50,7 @@ fn spawn_owner() -> Result<(ChildProcess, Vec<u32>)> {
 #[test]
 fn a_child_ends_when_its_owner_is_interrupted_terminated_or_killed() -> Result<()> {
     for ending in ["INT", "TERM", "KILL"] {
-        let (owner, children) = spawn_owner()?;
+        let (owner, children) = spawn_owner("running")?;
         assert!(children.iter().all(|&pid| is_alive(pid)));
         owner.signal(ending)?;
         block_until("the children end", || !children.iter().any(|&pid| is_alive(pid)))
@@ -52,8 +61,7 @@ fn a_child_ends_when_its_owner_is_interrupted_terminated_or_killed() -> Result<(
 
 #[test]
 fn a_stopped_child_ends_with_its_owner() -> Result<()> {
-    let (mut owner, children) = spawn_owner()?;
-    signal("STOP", children[0])?;
+    let (mut owner, children) = spawn_owner("stopped")?;
     owner.kill()?;
     block_until("the children end", || !children.iter().any(|&pid| is_alive(pid)))
 }
