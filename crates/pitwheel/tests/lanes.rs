@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
 use pitwheel::engine::{Ending, SettleResult, Settlement, settle};
@@ -266,6 +266,38 @@ async fn a_job_that_may_pass_does_not_wait_for_the_time_of_the_head() -> Result<
     assert_eq!(db.promote().await?, 1);
     assert_eq!(states(&db, [three, two, four]).await?, [BLOCKED, BLOCKED, WAITING]);
     assert_eq!(db.claim(9).await?.iter().map(|job| job.claim.id).collect::<Vec<_>>(), [four]);
+    Ok(())
+}
+
+/// A job that lets no others pass keeps those behind it waiting, not those before it.
+#[tokio::test]
+async fn a_job_that_may_pass_does_not_wait_for_one_behind_it() -> Result<()> {
+    let db = TestDb::new().await?;
+    let client = db.client().await?;
+    let in_hours = |hours: u64, pass: bool| {
+        test_job().lane("a").lane_pass(pass).delay(Duration::from_secs(3600 * hours))
+    };
+    let in_three_hours = SystemTime::now() + Duration::from_secs(3 * 3600);
+    // The next job is looked for by done_in_lanes, or by the trigger.
+    for in_lane in [true, false] {
+        let running = enqueue(&db, "a").await?;
+        let jobs = [in_hours(1, true), in_hours(2, false), in_hours(0, true)];
+        let jobs = db.pitwheel().enqueue_many(jobs).await?;
+        let [before, waits, behind] = [jobs[0].id, jobs[1].id, jobs[2].id];
+        let claimed = db.claim_one().await?;
+        assert_eq!(claimed.claim.id, running);
+        let ending = Ending::done(History::All, Some(claimed.ctid));
+        let settlement = Settlement { in_lane, ..Settlement::new(claimed.claim, ending) };
+        assert_eq!(settle(&client, &[settlement], &[]).await?, [SettleResult::Written]);
+        db.promote().await?;
+        assert_eq!(states(&db, [before, waits, behind]).await?, [WAITING, BLOCKED, BLOCKED]);
+
+        // The order is kept behind the one that waits, also when its time comes first.
+        db.pitwheel().change(&[before], Change::Reschedule(Some(in_three_hours))).await?;
+        db.promote().await?;
+        assert_eq!(states(&db, [before, waits, behind]).await?, [BLOCKED, WAITING, BLOCKED]);
+        db.pitwheel().change(&[before, waits, behind], Change::Delete).await?;
+    }
     Ok(())
 }
 

@@ -67,6 +67,7 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0018_worker_indexes.sql"),
     },
     Migration { version: 19, name: "limits", sql: include_str!("../../migrations/0019_limits.sql") },
+    Migration { version: 20, name: "lane_turn", sql: include_str!("../../migrations/0020_lane_turn.sql") },
 ];
 
 /// Lets one node migrate at a time.

@@ -251,6 +251,50 @@ async fn an_enqueue_beside_the_settle_of_the_head_is_never_stranded() -> Result<
     Ok(())
 }
 
+/// Jobs 2 and 3 wait for their times: 2 lets others pass, and its time comes first.
+#[tokio::test]
+async fn a_settle_before_jobs_that_wait_leaves_their_turns_to_a_promotion() -> Result<()> {
+    let db = TestDb::new().await?;
+    let waits = |id: i64, pass: bool| {
+        format!(
+            "update pitwheel.job set lane_at = clock_timestamp() + {id} * interval '1 hour', lane_pass = {pass} where id = {id}"
+        )
+    };
+    let start = |title| {
+        let start = Explorer::new(&db, title).worker(1).in_lane(1, LANE).in_lane(2, LANE).in_lane(3, LANE);
+        start.claimed(1, 1).setup(&waits(2, true)).setup(&waits(3, false)).afterwards("maintenance", promote)
+    };
+    for settles in [completes, completes_in_batch] {
+        start("settle × promote")
+            .session(settles())
+            .session(promotes("b"))
+            .explore()
+            .await?
+            .never(|run| run.failed() || run.end() != "1 done | 2 waiting | 3 blocked");
+        for enqueues in [enqueues("b"), enqueues_in_sql("b")] {
+            start("settle × enqueue")
+                .session(settles())
+                .session(enqueues)
+                .explore()
+                .await?
+                .never(|run| run.failed() || run.end() != "1 done | 101 blocked | 2 waiting | 3 blocked");
+        }
+    }
+    // A settle that makes the next one the head whatever its time.
+    let makes_head = Session::new("a")
+        .sql("begin")
+        .step("settle", complete_first)
+        .sql_as("promote", "update pitwheel.job set run_at = lane_at where id = 3")
+        .sql("commit");
+    start("settle × promote, whatever its time")
+        .session(makes_head)
+        .session(promotes("b"))
+        .explore()
+        .await?
+        .sometimes(|run| run.end() == "1 done | 2 blocked | 3 waiting");
+    Ok(())
+}
+
 #[tokio::test]
 async fn two_enqueues_into_an_empty_lane_make_one_head() -> Result<()> {
     let db = TestDb::new().await?;
