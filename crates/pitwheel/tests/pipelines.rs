@@ -396,3 +396,15 @@ async fn a_step_enters_its_lane_when_it_can_run() -> Result<()> {
     }
     Ok(())
 }
+
+#[tokio::test]
+async fn a_look_for_lost_steps_ends_with_the_pipeline_that_fills_its_steps() -> Result<()> {
+    let db = TestDb::new().await?;
+    let ids = db.pitwheel().pipelines().create_many((0..4).map(|_| chain())).await?;
+    let client = db.client().await?;
+    client.execute("update pitwheel.pipeline set steps = 6000", &[]).await?;
+    for (above, last) in [(0, ids[1]), (ids[1], ids[3]), (ids[3], 0)] {
+        assert_eq!(pitwheel::engine::repair_pipelines(&client, above).await?, last);
+    }
+    Ok(())
+}

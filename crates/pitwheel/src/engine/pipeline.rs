@@ -8,10 +8,12 @@ use crate::postgres::{Params, Sql, query};
 
 /// Pipelines per look.
 const LOOK_MAX: i64 = 1000;
+/// Steps per look, except for those of its last pipeline.
+const LOOK_STEPS_MAX: i64 = 10_000;
 
 /// Ends the live steps of running pipelines whose jobs are gone, a page at a time: above this id. Returns the id from which to go on.
 pub async fn repair_pipelines(client: &impl Sql, above: i64) -> Result<i64, Error> {
-    let params: Params = &[(&above, Type::INT8), (&LOOK_MAX, Type::INT8)];
+    let params: Params = &[(&above, Type::INT8), (&LOOK_MAX, Type::INT8), (&LOOK_STEPS_MAX, Type::INT8)];
     let rows = query(client, include_str!("../../sql/engine/lost_steps.sql"), params).await?;
     let Some(row) = rows.first() else { return Ok(0) };
     let lost: Option<Vec<i64>> = row.get("lost");

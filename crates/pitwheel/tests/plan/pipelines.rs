@@ -42,7 +42,7 @@ const STATEMENTS: [Statement; 16] = [
     statement!("engine/step_contexts.sql", "bigint[], text[]", "waiting(), array_fill('s2'::text, array[10])"),
     statement!("engine/lock_claim.sql", "bigint, bigint, bigint", "(ids())[1], 1, 1"),
     statement!("engine/lock_claims.sql", "bigint[], bigint[], bigint[]", "ids(), fences(), of(1::bigint)"),
-    statement!("engine/lost_steps.sql", "bigint, bigint", "500, 20"),
+    statement!("engine/lost_steps.sql", "bigint, bigint, bigint", "500, 20, 10000"),
     statement!("engine/repair_pipelines.sql", "bigint[]", "waiting()"),
     statement!("engine/prune_pipelines.sql", "float8", "3600"),
     statement!("operate/cancel.sql", "bigint[], text", "waiting(), 'ada'"),
