@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use pitwheel::engine::{Claimed, Ending, SettleResult, Settlement, settle};
-use pitwheel::{Context, History, NewJob, State};
+use pitwheel::engine::{Claimed, Ending, SettleResult, Settlement, release_unknown, settle};
+use pitwheel::{Context, History, NewJob, Settled, State};
 use pitwheel_testkit::{TestDb, WAIT_MAX, Work, start_worker, wait_until, worker};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -143,6 +143,44 @@ async fn a_claim_takes_the_jobs_beside_a_locked_one() -> Result<()> {
     Ok(())
 }
 
+/// The hold of a claim that has ended is deleted by a later settle, or by a look for unknown holds.
+#[tokio::test]
+async fn a_locked_hold_is_left_and_everything_else_is_written() -> Result<()> {
+    let db = TestDb::new().await?;
+    db.job().insert().await?;
+    let ended = db.claim_one().await?;
+    assert_eq!(db.complete(&ended).await?, Settled::Written);
+    let hold = db.count("select id from pitwheel.hold").await?;
+    let mut other = db.client().await?;
+    let lock = other.transaction().await?;
+    lock.execute("select from pitwheel.hold where id = $1 for update", &[&hold]).await?;
+
+    let client = db.client().await?;
+    client.batch_execute("set lock_timeout = '100ms'").await?;
+    let endings: [fn(&Claimed) -> Settlement; 5] = [
+        |job| Settlement::new(job.claim, Ending::done(History::All, Some(job.ctid))),
+        |job| Settlement::new(job.claim, Ending::done(History::FailuresOnly, Some(job.ctid))),
+        |job| Settlement {
+            in_lane: true,
+            ..Settlement::new(job.claim, Ending::done(History::All, Some(job.ctid)))
+        },
+        |job| Settlement::new(job.claim, Ending::dead("{}".into())),
+        |job| Settlement::release(job.claim),
+    ];
+    for (n, ending) in endings.iter().enumerate() {
+        db.pitwheel().enqueue(NewJob::raw("test", "{}").lane(format!("lane {n}"))).await?;
+        let job = db.claim_one().await?;
+        assert_eq!(settle(&client, &[ending(&job)], &[hold]).await?, [SettleResult::Written], "ending {n}");
+    }
+    assert_eq!(release_unknown(&client, &[ended.claim.holder], &[], |_| true).await?, 0);
+    let left = format!("select count(*) from pitwheel.hold where id = {hold}");
+    assert_eq!(db.count(&left).await?, 1);
+    lock.rollback().await?;
+    release_unknown(&client, &[ended.claim.holder], &[], |_| true).await?;
+    assert_eq!(db.count(&left).await?, 0);
+    Ok(())
+}
+
 /// A follower has the key of a job that another transaction has enqueued and not committed.
 #[tokio::test]
 async fn a_follower_that_waits_for_a_key_delays_its_own_job_only() -> Result<()> {
@@ -165,6 +203,33 @@ async fn a_follower_that_waits_for_a_key_delays_its_own_job_only() -> Result<()>
     open.rollback().await?;
     assert_eq!(settle(&client, &batch[7..8], &[]).await?, [SettleResult::Written]);
     assert_eq!(db.count("select count(*) from pitwheel.job where key = 'taken'").await?, 1);
+    Ok(())
+}
+
+/// Each ending would wait alone, if a batch were split until the locked one is found.
+#[tokio::test]
+async fn a_locked_table_costs_a_batch_a_few_waits() -> Result<()> {
+    let db = TestDb::new().await?;
+    db.pitwheel().enqueue_many((0..64).map(|n| NewJob::raw("test", "{}").lane(format!("lane {n}")))).await?;
+    let jobs = db.claim(64).await?;
+    let dead = |job: &Claimed| Settlement::new(job.claim, Ending::dead("{}".into()));
+    let batch: Vec<Settlement> = jobs.iter().map(dead).collect();
+    let mut other = db.client().await?;
+    let lock = other.transaction().await?;
+    lock.batch_execute("lock table pitwheel.lane_check in share mode").await?;
+
+    let client = db.client().await?;
+    client.batch_execute("set lock_timeout = '10ms'").await?;
+    let waits = async || -> Result<i64> {
+        client.batch_execute("select pg_stat_force_next_flush()").await?;
+        db.count("select xact_rollback from pg_stat_database where datname = current_database()").await
+    };
+    let before = waits().await?;
+    assert_eq!(settle(&client, &batch, &[]).await?, vec![SettleResult::Locked; 64]);
+    let waits = waits().await? - before;
+    assert!(waits < 40, "{waits} statements waited for the table");
+    lock.rollback().await?;
+    assert_eq!(settle(&client, &batch, &[]).await?, vec![SettleResult::Written; 64]);
     Ok(())
 }
 

@@ -6,7 +6,9 @@
 -- has locked ends the statement after lock_timeout.
 with emptied as (
     delete from pitwheel.hold
-    where hold.id = any($5::bigint[])
+    where hold.ctid = any (array(
+        select hold.ctid from pitwheel.hold where hold.id = any($5::bigint[]) for update skip locked
+    ))
 ),
 gone as (
     delete from pitwheel.job

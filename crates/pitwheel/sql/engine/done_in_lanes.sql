@@ -3,7 +3,9 @@
 -- Returns ids, as done.sql does. Uses the ctids of the claims, and job_lane once for each job.
 with emptied as (
     delete from pitwheel.hold
-    where hold.id = any($5::bigint[])
+    where hold.ctid = any (array(
+        select hold.ctid from pitwheel.hold where hold.id = any($5::bigint[]) for update skip locked
+    ))
 )
 select array_agg(done.id) as ids
 from pitwheel.done_in_lanes($1::bigint[], $2::bigint[], $3::bigint[], $4::tid[], $6::bool[]) as done

@@ -2,7 +2,8 @@
 -- A hold stays while one of its jobs is held, for instance because a settle of it is in progress.
 -- Uses hold_pkey and job_pkey, one probe per hold and per job: with `limit 1` the planner cannot join them with a scan of a whole
 -- index.
--- A hold is never updated, so its ctid does not change.
+-- A hold is never updated, so its ctid does not change. One that another transaction has locked stays, and is found again among the
+-- unknown holds.
 with empty as materialized (
     select hold.tid
     from unnest($1::bigint[]) as given(id)
@@ -25,4 +26,6 @@ with empty as materialized (
     )
 )
 delete from pitwheel.hold
-where hold.ctid = any (array(select empty.tid from empty))
+where hold.ctid = any (array(
+    select hold.ctid from pitwheel.hold where hold.ctid = any (array(select empty.tid from empty)) for update skip locked
+))

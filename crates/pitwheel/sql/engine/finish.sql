@@ -13,7 +13,9 @@
 -- Each job is found by one probe of job_pkey: with `limit 1` the planner cannot join the batch with a scan of the whole index.
 with emptied as (
     delete from pitwheel.hold
-    where hold.id = any($6::bigint[])
+    where hold.ctid = any (array(
+        select hold.ctid from pitwheel.hold where hold.id = any($6::bigint[]) for update skip locked
+    ))
 ),
 ended as materialized (
     select ended.id, ended.fence, nullif(ended.holder, 0) as holder, ended.state, ended.error, ended.result,

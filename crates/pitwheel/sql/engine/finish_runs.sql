@@ -12,7 +12,9 @@
 -- makes the planner expect a large batch, which it then joins by hash.
 with emptied as (
     delete from pitwheel.hold
-    where hold.id = any($6::bigint[])
+    where hold.ctid = any (array(
+        select hold.ctid from pitwheel.hold where hold.id = any($6::bigint[]) for update skip locked
+    ))
 ),
 ended as materialized (
     select ended.id, ended.fence, nullif(ended.holder, 0) as holder, ended.state, ended.error, ended.result, ended.if_cancelled,

@@ -88,9 +88,8 @@ pub async fn run_claimer(sink: &impl ClaimSink) {
         if claims.is_empty()
             && let Err(error) = claimer.look_around().await
         {
+            // Claims go on: what fails here may concern a few rows only.
             tracing::warn!(%error, worker = sink.name(), "cannot look after claims, will try again");
-            retry_delay.wait(sink.stop()).await;
-            continue;
         }
         if sink.run_time_has_come() {
             claimer.hinted();
@@ -286,12 +285,14 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
     async fn look_around(&mut self) -> Result<(), Error> {
         let now = Instant::now();
         if now >= self.next_unknown {
-            let released = self.sink.release_unknown().await?;
-            if released > 0 {
+            let released = self.sink.release_unknown().await;
+            let pause = if released.is_ok() { UNKNOWN_CLAIMS } else { UNKNOWN_SOON };
+            self.next_unknown = Instant::now() + pause;
+            let jobs = released?;
+            if jobs > 0 {
                 let worker = self.sink.name();
-                tracing::info!(worker, jobs = released, "released jobs of a claim whose result was lost");
+                tracing::info!(worker, jobs, "released jobs of a claim whose result was lost");
             }
-            self.next_unknown = Instant::now() + UNKNOWN_CLAIMS;
         }
         if self.suspect_is_due(now) {
             self.run_suspect_alone().await?;

@@ -29,6 +29,9 @@ const DROP_HOLDS: &str = include_str!("../../sql/engine/drop_holds.sql");
 /// other for too long.
 const RUNS_MAX: usize = 100;
 
+/// Waits for a lock after which a part of a batch is not split any more.
+const WAITS_MAX: usize = 4;
+
 /// Writes a batch of endings, and deletes the given empty holds. Returns one result for each ending, in order. An ending that
 /// Postgres refuses is found by bisection, and the others are written.
 ///
@@ -243,7 +246,8 @@ async fn settle_runs(
 }
 
 /// Writes endings together. If Postgres refuses them, bisects them until the one that it refuses stands alone. Likewise if one of them
-/// waits for another transaction: a follower with a key that is enqueued there, or whose live job ends there.
+/// waits for another transaction: a follower with a key that is enqueued there, or whose live job ends there. If a whole table is locked,
+/// every part waits: after some waits a part is not split any more, and its worker comes back with it.
 async fn write_each(
     client: &impl Sql,
     statement: Statement<'_>,
@@ -252,7 +256,7 @@ async fn write_each(
     results: &mut [SettleResult],
     started: &mut Started,
 ) -> Result<(), Error> {
-    let mut parts = vec![which];
+    let (mut parts, mut waits) = (vec![which], 0);
     while let Some(part) = parts.pop() {
         let written = match statement {
             Statement::PutBack => put_back(client, batch, part, results).await,
@@ -265,10 +269,13 @@ async fn write_each(
             (Err(Error::Database(error)), [only]) if error.refuses_values() => {
                 results[*only] = SettleResult::Refused(error.to_string());
             }
-            (Err(Error::Database(error)), [only]) if error.is_locked() => {
-                results[*only] = SettleResult::Locked;
+            (Err(Error::Database(error)), _)
+                if error.is_locked() && (waits == WAITS_MAX || part.len() == 1) =>
+            {
+                part.iter().for_each(|&at| results[at] = SettleResult::Locked);
             }
             (Err(Error::Database(error)), _) if error.refuses_values() || error.is_locked() => {
+                waits += usize::from(error.is_locked());
                 let (first, rest) = part.split_at(part.len() / 2);
                 parts.extend([rest, first]);
             }

@@ -134,6 +134,7 @@ impl Writer {
                 }
             }
             Err(error) => {
+                self.streams.lock().put_back_emptied(emptied);
                 let error = NotWritten::from(error);
                 for report in batch {
                     let _ = report.reply.send(Err(error.clone()));
