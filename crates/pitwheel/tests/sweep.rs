@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use pitwheel::engine::{Ending, declare_dead, forget_workers, sweep};
+use pitwheel::engine::{Ending, declare_dead, forget_workers, heartbeat, sweep};
 use pitwheel::{Settled, State};
-use pitwheel_testkit::TestDb;
+use pitwheel_testkit::{TestDb, WAIT_MAX};
+use tokio::time::timeout;
 
 #[tokio::test]
 async fn a_dead_workers_jobs_wait_again_uncharged() -> Result<()> {
@@ -61,6 +62,38 @@ async fn a_second_sweep_right_after_the_first_finds_nothing() -> Result<()> {
     let first = sweep(&client, Duration::from_secs(1), Duration::from_secs(10)).await?;
     let second = sweep(&client, Duration::from_secs(1), Duration::from_secs(10)).await?;
     assert_eq!((first.dead.len(), second.dead.len()), (1, 0));
+    Ok(())
+}
+
+/// It cannot renew its lease while it is locked, so that time does not count; and the others are not kept waiting.
+#[tokio::test]
+async fn a_locked_worker_is_not_declared_dead_and_others_are() -> Result<()> {
+    let db = TestDb::new().await?;
+    for _ in 0..3 {
+        db.job().insert().await?;
+    }
+    let (locked, dead, alive) = (db.claim_one().await?, db.claim_one().await?, db.claim_one().await?);
+    for job in [&locked, &dead, &alive] {
+        db.expire_holder(job).await?;
+    }
+    let mut other = db.client().await?;
+    let lock = other.transaction().await?;
+    lock.execute("select from pitwheel.worker where id = $1 for update", &[&locked.claim.holder]).await?;
+
+    // One that waited for the lock would wait until the test ends.
+    let client = db.client().await?;
+    let beat = timeout(WAIT_MAX, heartbeat(&client, &[locked.claim.holder, alive.claim.holder])).await??;
+    assert_eq!((beat.locked, beat.alive), (vec![locked.claim.holder], vec![alive.claim.holder]));
+    let swept = timeout(WAIT_MAX, db.sweep()).await??;
+    assert_eq!((swept.dead.len(), swept.released), (1, 1), "only one of them can be known to be dead");
+    assert_eq!(db.state(dead.claim.id).await?, Some(State::Waiting));
+    lock.rollback().await?;
+
+    let swept = db.sweep().await?;
+    assert_eq!((swept.dead.len(), swept.released), (0, 0), "it has a lease again");
+    db.expire_holder(&locked).await?;
+    assert_eq!(db.sweep().await?.dead.len(), 1, "now it had the time to renew");
+    assert_eq!(db.complete(&alive).await?, Settled::Written);
     Ok(())
 }
 

@@ -1,22 +1,28 @@
 -- heartbeat.sql: renews the leases of many workers; returns the cancel requests of their jobs, and which workers are to drain.
--- One row or more for each worker that is alive; a worker without a row was declared dead.
--- Locks by id first: an update locks rows in the order of its plan, and a sweep or the heartbeat of another node may use another
--- order, which would deadlock.
+-- One row or more for each worker that is alive; a worker without a row was declared dead. `drain` is null: another transaction has
+-- locked the worker, or has changed it just now, and its lease was not renewed. It is not waited for, so that the others keep
+-- their leases; the sweep does not count that time.
 with alive as materialized (
     select worker.id
     from pitwheel.worker
     where worker.id = any($1::bigint[])
       and worker.dead_at is null
-    order by worker.id
-    for no key update
+),
+free as materialized (
+    select worker.id
+    from pitwheel.worker
+    where worker.id = any($1::bigint[])
+      and worker.dead_at is null
+    for no key update skip locked
 ),
 renewed as (
     update pitwheel.worker
     set lease_until = clock_timestamp() + worker.lease
-    from alive
-    where worker.id = alive.id
+    from free
+    where worker.id = free.id
     returning worker.id, worker.drain_at is not null as drain
 )
-select renewed.id as worker, renewed.drain, job.id, job.fence
-from renewed
-left join pitwheel.job on job.holder = renewed.id and job.cancel_requested_at is not null
+select alive.id as worker, renewed.drain, job.id, job.fence
+from alive
+left join renewed on renewed.id = alive.id
+left join pitwheel.job on job.holder = alive.id and job.cancel_requested_at is not null

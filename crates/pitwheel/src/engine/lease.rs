@@ -120,8 +120,10 @@ pub(crate) async fn write_last_progress(client: &impl Sql, batch: &[Settlement])
 /// The result of a heartbeat of many workers.
 #[derive(Debug, Default)]
 pub struct HeartbeatReply {
-    /// The workers whose leases were renewed. The others were declared dead.
+    /// The workers whose leases were renewed.
     pub alive: Vec<i64>,
+    /// The workers that another transaction has locked, so that their leases were not renewed. The others were declared dead.
+    pub locked: Vec<i64>,
     /// The jobs whose cancel was requested, each with its worker.
     pub cancelled: Vec<(i64, Claim)>,
     /// The workers that are to end when their running jobs have ended.
@@ -134,11 +136,15 @@ pub async fn heartbeat(client: &impl Sql, workers: &[i64]) -> Result<HeartbeatRe
     let mut beat = HeartbeatReply::default();
     for row in client.rows(sql, &[(&workers, Type::INT8_ARRAY)]).await? {
         let worker: i64 = row.get(0);
-        if beat.alive.last() != Some(&worker) {
-            beat.alive.push(worker);
-            if row.get(1) {
-                beat.draining.push(worker);
+        match row.get(1) {
+            None if beat.locked.last() != Some(&worker) => beat.locked.push(worker),
+            Some(drain) if beat.alive.last() != Some(&worker) => {
+                beat.alive.push(worker);
+                if drain {
+                    beat.draining.push(worker);
+                }
             }
+            _ => {}
         }
         if let Some(id) = row.get(2) {
             beat.cancelled.push((worker, Claim { id, fence: row.get(3), holder: worker }));

@@ -68,6 +68,11 @@ pub const MIGRATIONS: &[Migration] = &[
     },
     Migration { version: 19, name: "limits", sql: include_str!("../../migrations/0019_limits.sql") },
     Migration { version: 20, name: "lane_turn", sql: include_str!("../../migrations/0020_lane_turn.sql") },
+    Migration {
+        version: 21,
+        name: "locked_workers",
+        sql: include_str!("../../migrations/0021_locked_workers.sql"),
+    },
 ];
 
 /// Lets one node migrate at a time.

@@ -89,8 +89,12 @@ async fn renew_all(pool: &Pool, streams: &SharedStreams, batch: Vec<Heartbeat>) 
             return;
         }
     };
+    // Of a worker that is locked nothing is known.
+    let locked: HashSet<i64> = renewed.locked.into_iter().collect();
+    workers.retain(|worker| !locked.contains(worker));
     let alive: HashSet<i64> = renewed.alive.into_iter().collect();
     streams.lock().confirm_alive(&workers, &alive);
+    let is_dead = |worker: &&i64| !alive.contains(*worker) && !locked.contains(*worker);
     let draining: HashSet<i64> = renewed.draining.into_iter().collect();
     let mut cancelled: HashMap<i64, Vec<Claim>> = HashMap::new();
     for (worker, claim) in renewed.cancelled {
@@ -100,7 +104,7 @@ async fn renew_all(pool: &Pool, streams: &SharedStreams, batch: Vec<Heartbeat>) 
         let claims = workers.iter().filter_map(|worker| cancelled.get(worker)).flatten().copied().collect();
         let renewal = Renewal {
             cancelled: claims,
-            dead: workers.iter().filter(|worker| !alive.contains(worker)).copied().collect(),
+            dead: workers.iter().filter(is_dead).copied().collect(),
             draining: workers.iter().filter(|worker| draining.contains(worker)).copied().collect(),
         };
         let _ = reply.send(Ok(renewal));
