@@ -127,3 +127,63 @@ async fn delivered_events_that_are_kept_can_be_sent_again() -> Result<()> {
     assert_eq!(db.count("select count(*) from pitwheel.outbox_sent").await?, 3);
     Ok(())
 }
+
+/// Parks `a` with so many events, as a relay does that has moved them aside, and reads past them.
+async fn park_many(db: &TestDb, relay: &mut Shards, events: i64) -> Result<()> {
+    add(db, &["a"]).await?;
+    let taken = take_events(relay).await?;
+    assert!(relay.park(&taken[0], "refused").await?);
+    let moved = "insert into pitwheel.outbox_parked_event (entity_key, id, created_at, topic, type)
+        select 'a', nextval('pitwheel.outbox_id_seq'), now(), 'orders', 'changed' from generate_series(2, $1::bigint)";
+    db.client().await?.execute(moved, &[&events]).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn more_events_than_a_statement_moves_are_put_back_together() -> Result<()> {
+    let db = TestDb::new().await?;
+    let mut relay = shards(&db, None)?;
+    let outbox = db.pitwheel().outbox();
+    let (waiting, moved) =
+        ("select count(*) from pitwheel.outbox", "select count(*) from pitwheel.outbox_parked_event");
+    for (how, back) in [(Unpark::Retry, 12_000), (Unpark::Skip, 11_999), (Unpark::Drop, 0)] {
+        park_many(&db, &mut relay, 12_000).await?;
+        // Not moved aside yet.
+        let later = add(&db, &["a", "b"]).await?;
+        assert_eq!(outbox.unpark(&["a"], how).await?, [("a".to_owned(), back)], "{how:?}");
+        let later_of_a = i64::from(how != Unpark::Drop);
+        assert_eq!((db.count(waiting).await?, db.count(moved).await?), (back + later_of_a + 1, 0), "{how:?}");
+        let mut delivered: Vec<Event> = Vec::new();
+        while db.count(waiting).await? > 0 {
+            let events = take_events(&mut relay).await?;
+            assert_eq!(relay.acknowledge(&events).await?.lost, 0);
+            delivered.extend(events);
+        }
+        let of_a = delivered.iter().filter(|event| event.entity_key == "a").map(|event| event.id);
+        assert!(of_a.clone().is_sorted() && of_a.count() as i64 == back + later_of_a, "{how:?}");
+        assert!(delivered.iter().any(|event| event.id == later[1]));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_replay_finds_events_beyond_the_ids_of_one_statement() -> Result<()> {
+    let db = TestDb::new().await?;
+    let outbox = db.pitwheel().outbox();
+    // 50,000 ids, a gap, and one more.
+    let sent = "insert into pitwheel.outbox_sent (id, created_at, sent_at, entity_key, topic, type)
+        select n, now(), case when n % 2 = 0 then now() else now() - interval '2 hours' end,
+            case when n in (1, 30000, 50000, 9000000) then 'a' else 'b' end, 'orders', 'changed'
+        from (select generate_series(1, 50000) union all select 9000000) as id(n);
+        select setval('pitwheel.outbox_id_seq', 9000000)";
+    db.client().await?.batch_execute(sent).await?;
+    let of_a = Replay { entity_key: Some("a".to_owned()), ..Replay::default() };
+    let since = Some(SystemTime::now() - Duration::from_secs(3600));
+    assert_eq!(outbox.replay(&Replay { first_id: Some(2), since, ..of_a.clone() }).await?, 3);
+    assert_eq!(outbox.replay(&of_a).await?, 1);
+    assert_eq!(outbox.replay(&of_a).await?, 0);
+    assert_eq!(outbox.replay(&Replay { since, ..Replay::default() }).await?, 24_998);
+    assert_eq!(db.count("select count(*) from pitwheel.outbox").await?, 25_002);
+    assert_eq!(db.count("select count(*) from pitwheel.outbox_sent").await?, 24_999);
+    Ok(())
+}

@@ -20,4 +20,5 @@ pub(crate) mod recurring;
 pub(crate) mod recurring_columns;
 pub(crate) mod recurring_jobs;
 pub(crate) mod tokens;
+mod unpark;
 pub(crate) mod workers;

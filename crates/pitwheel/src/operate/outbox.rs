@@ -11,10 +11,13 @@ use crate::error::Error;
 use crate::job::new_event::NewEvent;
 use crate::metrics;
 use crate::operate::outbox_views::{self, EventTrace, OutboxStatus, ParkedEntity};
+use crate::operate::unpark::Parked;
 use crate::postgres::{Params, Pool, query};
 
-/// Entities per change: it is one short statement.
+/// Entities per change: it is one transaction.
 const CHANGE_MAX: usize = 1000;
+/// Ids that one statement of a replay looks at. There is no index on the entity or the time of delivered events.
+const REPLAY_IDS: i32 = 20_000;
 /// Delivered events per statement of a replay, so that each is short.
 const REPLAY_PAGE: i32 = 5000;
 
@@ -118,19 +121,11 @@ impl Outbox {
             )));
         }
         let (how, actor) = (how.as_str(), &*self.actor);
-        let params: Params = &[
-            (&source, Type::TEXT),
-            (&entity_keys, Type::TEXT_ARRAY),
-            (&how, Type::TEXT),
-            (&actor, Type::TEXT),
-        ];
-        let sql = include_str!("../../sql/operate/unpark.sql");
-        let rows = query(&self.pool.get().await?, sql, params).await?;
-        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+        Parked { source, entity_keys, how, actor }.end(&self.pool).await
     }
 
-    /// Sends delivered events again, if relays keep them; the oldest first, with their ids. Returns how many. Each statement is for 5,000
-    /// events and commits by itself; what was put back before an error is sent.
+    /// Sends delivered events again, if relays keep them; the oldest first, with their ids. Returns how many. Each statement looks at 20,000
+    /// ids, puts back up to 5,000 events and commits by itself; what was put back before an error is sent.
     pub async fn replay(&self, which: &Replay) -> Result<i64, Error> {
         if *which == Replay::default() {
             return Err(Error::Invalid("a replay must name an id, a time or an entity".into()));
@@ -141,22 +136,19 @@ impl Outbox {
         let (since, actor) = (which.since.map(micros), &*self.actor);
         let mut first_id = which.first_id.unwrap_or(0);
         let mut replayed = 0;
-        loop {
+        while first_id <= last_id {
             let params: Params = &[
                 (&first_id, Type::INT8),
                 (&since, Type::INT8),
                 (&which.entity_key, Type::TEXT),
+                (&REPLAY_IDS, Type::INT4),
                 (&REPLAY_PAGE, Type::INT4),
                 (&actor, Type::TEXT),
             ];
             let rows = query(&client, include_str!("../../sql/operate/replay.sql"), params).await?;
-            let page: Option<(Option<i64>, i64)> = rows.first().map(|row| (row.get(0), row.get(1)));
-            let Some((Some(last), events)) = page else { break };
-            replayed += events;
-            if last >= last_id || events < i64::from(REPLAY_PAGE) {
-                break;
-            }
-            first_id = last + 1;
+            let Some(page) = rows.first() else { break };
+            first_id = page.get(0);
+            replayed += page.get::<_, i64>(1);
         }
         Ok(replayed)
     }

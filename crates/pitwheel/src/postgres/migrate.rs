@@ -73,6 +73,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "locked_workers",
         sql: include_str!("../../migrations/0021_locked_workers.sql"),
     },
+    Migration {
+        version: 22,
+        name: "outbox_pages",
+        sql: include_str!("../../migrations/0022_outbox_pages.sql"),
+    },
 ];
 
 /// Lets one node migrate at a time.

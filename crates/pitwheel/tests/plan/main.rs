@@ -7,6 +7,7 @@ mod functions;
 mod lanes;
 mod outbox;
 mod outbox_entities;
+mod outbox_operate;
 mod pipelines;
 mod recurring;
 mod statements;
