@@ -1,4 +1,5 @@
--- locked_entities.sql: like locked_events.sql, for events ($1 keys, $2 ids) of any source.
+-- locked_entities.sql: like locked_events.sql, for events ($1 keys, $2 ids) of any source. The rows are locked by their keys, not by ctid: a
+-- ctid is unique within one partition only, and a team may update its rows.
 with free as materialized (
     select event.id
     from unnest($1::text[], $2::bigint[]) as asked(key, id)

@@ -83,8 +83,8 @@ const STATEMENTS: [(Statement, i64); 8] = [
             types: "smallint[], bigint[]",
             values: "(first_events()).shards, (first_events()).ids",
         },
-        // Twice down the index for each of 500 events, and a lock.
-        6000,
+        // Once down the index for each of 500 events, and a lock.
+        4000,
     ),
     (
         Statement {
