@@ -324,6 +324,23 @@ async fn an_event_that_joins_a_parked_entity_is_not_left_behind_by_its_retry() -
     right.sometimes(|run| run.output("a.join") == "false");
     right.sometimes(|run| run.output("o.retry") == "2");
 
+    // The parts of unpark, as the library sends them; a page is one event.
+    let args = "'pitwheel.outbox', array['e'], 'retry'";
+    let events = format!("select entity_key, events from pitwheel.unpark_events({args}, 1)");
+    let end = format!("select from pitwheel.end_parking({args}, 'test')");
+    let parts = |session: Session| {
+        let lock = "select pitwheel.lock_parked('pitwheel.outbox', array['e'])";
+        session.sql_as("lock", lock).sql_as("events", &events).sql_as("more", &events).sql_as("end", &end)
+    };
+    let in_one = parts(Session::new("o").sql("begin")).sql("commit");
+    let right = start("join × retry in pages").session(joins()).session(in_one).explore().await?;
+    right.never(|run| run.failed() || left_behind(run) || !run.end().starts_with("waiting 2"));
+    right.sometimes(|run| run.output("a.join") == "false");
+    right.sometimes(|run| run.output("o.more") == "e,1");
+    let one_by_one = parts(Session::new("o"));
+    let wrong = start("join × retry in pages, each committed").session(joins()).session(one_by_one);
+    wrong.explore().await?.sometimes(left_behind);
+
     // One statement: its snapshot is older than the lock that it waits for.
     let at_once = "with ended as (delete from pitwheel.outbox_parked returning shard),
         gone as (delete from pitwheel.outbox_parked_event returning entity_key, id),
