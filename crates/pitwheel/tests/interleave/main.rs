@@ -15,6 +15,7 @@ mod migrate;
 mod outbox;
 mod outbox_entities;
 mod outbox_entities_held;
+mod outbox_floors;
 mod outbox_register;
 mod pipelines;
 mod recover;
