@@ -18,6 +18,12 @@ impl LastProgress {
         if std::mem::replace(&mut self.is_taken, true) { None } else { self.last() }
     }
 
+    /// What was taken was not written: the last report is to be taken again.
+    #[cfg(feature = "remote")]
+    pub(super) fn put_back(&mut self) {
+        self.is_taken = false;
+    }
+
     /// What is to be written with the ending. It may not be written yet: a row that is locked is skipped, and a call may fail.
     pub(super) fn last(&self) -> Option<(f32, String)> {
         self.last.clone()

@@ -38,7 +38,7 @@ pub(crate) struct Remote {
     /// Ends when the worker must open no more streams: it shuts down, or is drained.
     pub(super) stop: CancellationToken,
     state: Mutex<State>,
-    /// Results that wait to be reported. Bounded by the slots, and progress by one note per slot and second.
+    /// Results that wait to be reported. Bounded by the slots.
     pub(super) results: Batcher<v1::Result>,
     /// Some results were reported.
     pub(super) reported: Notify,

@@ -6,6 +6,7 @@
 mod core;
 mod heartbeat;
 mod message;
+mod progress;
 mod report;
 mod run;
 pub(crate) mod server;

@@ -1,4 +1,4 @@
-//! Reporting results and progress.
+//! Reporting results.
 
 use std::time::Duration;
 
@@ -9,37 +9,17 @@ use tonic::Code;
 use crate::engine::retry::RetryDelay;
 use crate::job::claim::Claim;
 use crate::worker::remote::core::{Remote, with_deadline};
-use crate::worker::remote::message::{claim_of, refused, result, result_bytes};
+use crate::worker::remote::message::{claim_of, refused, result_bytes};
 
 /// How often the result of a job that another transaction has locked is reported again.
 const LOCKED_AGAIN: Duration = Duration::from_millis(200);
 /// A smaller report is not refused for its size by anything between a worker and its server.
 const LARGE: usize = 64 * 1024;
-/// How often progress is reported.
-const PROGRESS: Duration = Duration::from_secs(1);
 
 /// Reports results until there will be no more.
 pub(super) async fn report_results(remote: &Remote) {
     while let Some(batch) = remote.results.next().await {
         remote.report(batch).await;
-    }
-}
-
-/// Reports the progress of jobs, once a second.
-pub(super) async fn report_progress(remote: &Remote) {
-    loop {
-        tokio::time::sleep(PROGRESS).await;
-        let notes: Vec<v1::Result> = remote
-            .state()
-            .held
-            .iter()
-            .filter(|(_, held)| !held.ended && !held.context.was_settled_by_handler())
-            .filter_map(|(claim, held)| {
-                let (fraction, note) = held.context.last_progress().take()?;
-                Some(result(*claim, v1::result::Outcome::Progress(v1::Progress { fraction, note })))
-            })
-            .collect();
-        let _ = remote.results.push(notes);
     }
 }
 
@@ -131,9 +111,6 @@ impl Remote {
         let mut failed = Vec::new();
         for (at, (result, written)) in batch.iter().zip(&response.written).enumerate() {
             let Some(claim) = result.claim.as_ref().map(claim_of) else { continue };
-            if matches!(result.outcome, Some(v1::result::Outcome::Progress(_))) {
-                continue;
-            }
             let can_fail = !matches!(result.outcome, Some(v1::result::Outcome::Fail(_)));
             if *written == i32::from(v1::Written::Refused) && can_fail {
                 let problem = response.problems.get(at).map_or("it is invalid", String::as_str);

@@ -11,7 +11,8 @@ use crate::error::Error;
 use crate::job::claim::{Claim, ClaimRefusal, QueueSlots};
 use crate::worker::remote::core::Remote;
 use crate::worker::remote::message::release;
-use crate::worker::remote::report::{report_left, report_locked, report_progress, report_results};
+use crate::worker::remote::progress::report_progress;
+use crate::worker::remote::report::{report_left, report_locked, report_results};
 use crate::worker::remote::{heartbeat, stream};
 use crate::worker::stats::Stats;
 
