@@ -5,7 +5,8 @@
 //! by its id ([`claim_job`]). Results of many
 //! workers are written together ([`reports`]), and so are [`heartbeats`]. What was claimed and cannot be sent is given
 //! back ([`release`]). A report that is repeated is recognised ([`recent`]). A suspect runs alone ([`suspects`]). Slots whose
-//! results went to another node are freed by its hints ([`claim_hints`]), or by a [`comparison`] with the database.
+//! results went to another node are freed by its hints ([`claim_hints`]), or by a [`comparison`] with the database. Every
+//! ending is counted by one node ([`record`]).
 
 pub(crate) mod claim_hints;
 mod claim_job;
@@ -19,6 +20,7 @@ pub(crate) mod not_claimed;
 mod outstanding;
 mod recent;
 mod reconcile;
+mod record;
 mod release;
 pub(crate) mod reports;
 pub(crate) mod source;

@@ -112,6 +112,11 @@ pub async fn hint_settled(client: &impl Sql, claims: &[Claim]) -> Result<(), Err
     hint_claims(client, "settled", claims).await
 }
 
+/// Sends a hint that handlers have completed the jobs of these claims in transactions of their own, to the nodes that sent them.
+pub async fn hint_completed(client: &impl Sql, claims: &[Claim]) -> Result<(), Error> {
+    hint_claims(client, "completed", claims).await
+}
+
 async fn hint_claims(client: &impl Sql, word: &str, claims: &[Claim]) -> Result<(), Error> {
     for part in claims.chunks(CLAIMS_MAX) {
         send(client, &claims_hint(word, part)).await?;
@@ -158,6 +163,8 @@ pub struct HintListener {
     pub reported: Box<OnClaims>,
     /// Called with such claims when their endings are written.
     pub settled: Box<OnClaims>,
+    /// Called with such claims when their handlers have completed the jobs themselves.
+    pub completed: Box<OnClaims>,
 }
 
 /// Listens until it is dropped, and connects again whenever the connection breaks.
@@ -249,6 +256,7 @@ impl HintListener {
             }
             Some(("reported", claims)) => (self.reported)(claims_of_hint(claims)),
             Some(("settled", claims)) => (self.settled)(claims_of_hint(claims)),
+            Some(("completed", claims)) => (self.completed)(claims_of_hint(claims)),
             None if word == "cancel" => self.cancel.notify_one(),
             None if word == "command" => self.command.notify_one(),
             _ => {}
@@ -263,7 +271,7 @@ mod tests {
     #[test]
     fn the_longest_hint_fits_and_is_read_as_it_was_sent() {
         let longest = [Claim { id: i64::MIN, fence: i64::MIN, holder: i64::MIN }; CLAIMS_MAX];
-        let hint = claims_hint("reported", &longest);
+        let hint = claims_hint("completed", &longest);
         assert!(hint.len() < 8000, "{} bytes", hint.len());
         assert_eq!(hint.split_once(' ').map(|(_, claims)| claims_of_hint(claims)), Some(longest.to_vec()));
     }

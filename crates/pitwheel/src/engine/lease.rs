@@ -208,6 +208,12 @@ pub struct AttemptInfo {
     pub recurrence: Option<Box<Recurrence>>,
     /// Where the row of the job was.
     pub ctid: Ctid,
+    /// The queue of the job.
+    pub queue: String,
+    /// The kind of the job.
+    pub kind: String,
+    /// The time since its claim.
+    pub age: Duration,
 }
 
 /// The attempts of these claims, by job id; a lost claim has no entry.
@@ -230,6 +236,9 @@ pub async fn attempts(client: &impl Sql, claims: &[Claim]) -> Result<HashMap<i64
             worker: row.get(4),
             recurrence: run.and_then(|id| recurrences.get(&id)).map(|read| started(read, row.get(6))),
             ctid: row.get(7),
+            queue: row.get(8),
+            kind: row.get(9),
+            age: Duration::try_from_secs_f64(row.get(10)).unwrap_or_default(),
         };
         (row.get(0), attempt)
     });

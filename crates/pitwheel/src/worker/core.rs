@@ -107,8 +107,14 @@ impl Core {
             }
         };
         // Claims return nothing while this worker is quiet, and it settles its jobs itself.
-        let (command, reported, settled) = (Arc::default(), Box::new(|_| ()), Box::new(|_| ()));
-        HintListener { due: Box::new(wake), cancel: self.cancel.clone(), command, reported, settled }
+        HintListener {
+            due: Box::new(wake),
+            cancel: self.cancel.clone(),
+            command: Arc::default(),
+            reported: Box::new(|_| ()),
+            settled: Box::new(|_| ()),
+            completed: Box::new(|_| ()),
+        }
     }
 
     pub(super) fn slots(&self) -> MutexGuard<'_, Slots> {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pitwheel::Claim;
-use pitwheel::engine::{Pool, hint_reported, hint_settled};
+use pitwheel::engine::{Pool, hint_completed, hint_reported, hint_settled};
 use tokio::sync::Notify;
 
 /// Claims that wait to be sent. More than this are dropped: the other nodes find them when they compare their streams with the
@@ -17,6 +17,7 @@ const SETTLED_LINGER: Duration = Duration::from_millis(20);
 pub(crate) struct ClaimHints {
     reported: Arc<Waiting>,
     settled: Arc<Waiting>,
+    completed: Arc<Waiting>,
 }
 
 impl ClaimHints {
@@ -28,6 +29,11 @@ impl ClaimHints {
     /// Adds such claims when they are settled.
     pub(crate) fn settled(&self, claims: Vec<Claim>) {
         self.settled.add(claims);
+    }
+
+    /// Adds such claims when their handlers have completed the jobs.
+    pub(crate) fn completed(&self, claims: Vec<Claim>) {
+        self.completed.add(claims);
     }
 
     /// Sends hints until it is dropped. One statement carries what arrived while the last one was sent.
@@ -49,7 +55,15 @@ impl ClaimHints {
                 log(sent, claims.len());
             }
         };
-        tokio::join!(reported, settled);
+        let completed = async {
+            loop {
+                self.completed.arrived.notified().await;
+                let claims = self.completed.take();
+                let sent = pool.run(async |client| hint_completed(&*client, &claims).await).await;
+                log(sent, claims.len());
+            }
+        };
+        tokio::join!(reported, settled, completed);
     }
 }
 

@@ -20,8 +20,11 @@ pub(crate) async fn listen_for_hints(
     let due = Box::new(move |queue: Option<&str>| own.lock().wake(queue));
     let own = streams.clone();
     let reported = Box::new(move |claims: Vec<Claim>| own.lock().reported(claims.into_iter()));
-    let settled = Box::new(move |claims: Vec<Claim>| streams.lock().ended(claims.into_iter()));
-    listen(&pool, HintListener { due, cancel, command, reported, settled }).await;
+    let own = streams.clone();
+    let settled = Box::new(move |claims: Vec<Claim>| own.lock().ended(claims.into_iter()));
+    let completed =
+        Box::new(move |claims: Vec<Claim>| streams.lock().completed_by_handlers(claims.into_iter()));
+    listen(&pool, HintListener { due, cancel, command, reported, settled, completed }).await;
 }
 
 /// Sends cancel requests to the workers as soon as a hint arrives. Without hints, heartbeats carry them.

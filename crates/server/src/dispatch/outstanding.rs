@@ -1,14 +1,13 @@
 //! Jobs that were sent to workers of this node and have not ended yet.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use pitwheel::engine::{Claimed, Ctid, Ending, SettleResult, Settlement};
-use pitwheel::{Claim, History, Recurrence, TraceContext, metrics};
+use pitwheel::engine::{AttemptInfo, Claimed, Ctid, Ending, SettleResult, Settlement};
+use pitwheel::{Claim, Recurrence, metrics};
 
+use crate::dispatch::record::{AttemptRecord, Unreported, completed, ended_elsewhere};
 use crate::dispatch::source::Source;
-use crate::observe::traces;
 
 #[derive(Default)]
 pub(crate) struct Outstanding {
@@ -19,6 +18,8 @@ pub(crate) struct Outstanding {
     holds: HashMap<i64, HoldCount>,
     /// Holds of which every job has ended: the next write deletes them.
     emptied: Vec<i64>,
+    /// What is no longer among the jobs, and may still be reported.
+    unreported: Unreported,
 }
 
 /// How far a job is that was claimed for a worker of this node.
@@ -38,12 +39,10 @@ pub(crate) struct ClaimedJob {
     /// Where its row was when it was claimed, if the fast path can settle it.
     pub(crate) ctid: Option<Ctid>,
     hold: i64,
-    queue: Arc<str>,
-    kind: Arc<str>,
     stage: Stage,
     /// When it came to that stage.
     since: Instant,
-    trace: Option<TraceContext>,
+    record: AttemptRecord,
     /// Whether it is the head of a lane.
     pub(crate) in_lane: bool,
     /// The recurring job that it is a run of.
@@ -68,11 +67,9 @@ impl Outstanding {
             worker: job.claim.holder,
             ctid: job.fast_ctid(),
             hold: job.hold,
-            queue: job.queue.clone(),
-            kind: job.kind.clone(),
             stage: Stage::Ahead,
             since: now,
-            trace: TraceContext::of(job.metadata.as_deref()),
+            record: AttemptRecord::of(job),
             in_lane: job.lane.is_some(),
             recurrence: job.recurrence.clone(),
         };
@@ -110,22 +107,46 @@ impl Outstanding {
 
     /// The claim has ended. Returns the worker that had it and how far it was, if it was claimed here.
     pub(crate) fn remove(&mut self, claim: Claim) -> Option<(i64, Stage)> {
+        self.unreported.take(claim);
+        self.take(claim).map(|job| (job.worker, job.stage))
+    }
+
+    /// The same for a claim that has ended in a way that is not known here. What it was is kept, for its report.
+    pub(crate) fn remove_unreported(&mut self, claim: Claim) -> Option<(i64, Stage)> {
+        let job = self.take(claim)?;
+        self.unreported.add(Claim { holder: job.worker, ..claim }, job.since, job.record);
+        Some((job.worker, job.stage))
+    }
+
+    fn take(&mut self, claim: Claim) -> Option<ClaimedJob> {
         self.get(claim)?;
-        let ClaimedJob { worker, hold, stage, .. } = self.jobs.remove(&(claim.id, claim.fence))?;
-        if let Some(count) = self.holds.get_mut(&hold) {
+        let job = self.jobs.remove(&(claim.id, claim.fence))?;
+        if let Some(count) = self.holds.get_mut(&job.hold) {
             count.jobs -= 1;
             if count.jobs == 0 {
-                self.holds.remove(&hold);
-                self.emptied.push(hold);
+                self.holds.remove(&job.hold);
+                self.emptied.push(job.hold);
             }
         }
-        Some((worker, stage))
+        Some(job)
     }
 
     /// The worker's stream is closed. What it holds stays its own, in the database.
     pub(crate) fn forget_worker(&mut self, worker: i64) {
-        self.jobs.retain(|_, job| job.worker != worker);
-        self.holds.retain(|_, hold| hold.worker != worker);
+        self.forget(|other| other == worker);
+    }
+
+    /// Every stream is closed.
+    pub(crate) fn forget_all(&mut self) {
+        self.forget(|_| true);
+        self.emptied.clear();
+    }
+
+    fn forget(&mut self, is_closed: impl Fn(i64) -> bool) {
+        for ((id, fence), job) in self.jobs.extract_if(|_, job| is_closed(job.worker)) {
+            self.unreported.add(Claim { id, fence, holder: job.worker }, job.since, job.record);
+        }
+        self.holds.retain(|_, hold| !is_closed(hold.worker));
     }
 
     pub(crate) fn claims_of(&self, workers: &[i64]) -> Vec<Claim> {
@@ -147,37 +168,53 @@ impl Outstanding {
         std::mem::take(&mut self.emptied)
     }
 
-    /// Records metrics and spans of the attempts that were sent from here and ended. A job that its handler settled in a
-    /// transaction of its own is done, and not lost if nothing is known of it.
-    pub(crate) fn record(&self, endings: &[Settlement], sources: &[Source], results: &[SettleResult]) {
-        let mut lost = 0;
+    /// Records metrics and spans of attempts that ended. `attempts` are those, by job id, that were read from the database. Returns jobs that
+    /// their handlers have completed and that are not known here: the node that sent them records them. Such a job is not lost if its
+    /// history does not tell how it ended.
+    #[must_use = "the node that sent these must be told"]
+    pub(crate) fn record(
+        &mut self,
+        endings: &[Settlement],
+        sources: &[Source],
+        results: &[SettleResult],
+        attempts: &HashMap<i64, AttemptInfo>,
+    ) -> Vec<Claim> {
+        let (mut lost, mut elsewhere) = (0, Vec::new());
         for ((Settlement { claim, ending, .. }, source), result) in endings.iter().zip(sources).zip(results) {
             match (result, source) {
-                (SettleResult::Written, _) => self.record_ended(*claim, ending),
+                (SettleResult::Written, _) => {
+                    if !self.record_ended(*claim, ending)
+                        && let Some(attempt) = attempts.get(&claim.id)
+                    {
+                        ended_elsewhere(attempt, ending);
+                    }
+                }
                 (SettleResult::Already, Source::Handler) => {
-                    self.record_ended(*claim, &Ending::done(History::All, None));
+                    let is_known = self.record_completed(*claim);
+                    elsewhere.extend((!is_known).then_some(*claim));
                 }
                 (SettleResult::Lost, Source::Node | Source::Worker) => lost += 1,
                 _ => {}
             }
         }
         metrics::lost(lost);
+        elsewhere
     }
 
-    fn record_ended(&self, claim: Claim, ending: &Ending) {
-        let Some(job) = self.get(claim) else { return };
-        let took = job.since.elapsed();
-        metrics::ended(&job.queue, &job.kind, ending, took);
-        if let Some(trace) = &job.trace {
-            let ids = (claim.id, &*job.queue, &*job.kind);
-            traces::processed(trace, ids, SystemTime::now() - took, has_error(ending));
+    /// Records a job that its handler has completed. False: it is not known here, or was recorded before.
+    pub(crate) fn record_completed(&mut self, claim: Claim) -> bool {
+        self.record_ended(claim, &completed())
+    }
+
+    fn record_ended(&mut self, claim: Claim, ending: &Ending) -> bool {
+        if let Some(job) = self.get(claim) {
+            job.record.ended(claim.id, ending, job.since.elapsed());
+            return true;
         }
+        let unreported = self.unreported.take(claim);
+        unreported.is_some_and(|(since, record)| {
+            record.ended(claim.id, ending, since.elapsed());
+            true
+        })
     }
-}
-
-fn has_error(ending: &Ending) -> bool {
-    matches!(
-        ending,
-        Ending::Dead { .. } | Ending::Cancelled { .. } | Ending::Retry { .. } | Ending::Crash { .. }
-    )
 }

@@ -1,5 +1,7 @@
 //! Gives back jobs that were claimed for a stream and are not sent.
 
+use std::collections::HashMap;
+
 use pitwheel::Claim;
 use pitwheel::engine::{RetryDelay, SettleResult, Settlement};
 use tokio_util::sync::CancellationToken;
@@ -35,7 +37,7 @@ impl Releaser {
         self.tasks.spawn(async move {
             let (mut endings, mut retry_delay) = (endings, RetryDelay::default());
             loop {
-                match reports.settle(endings.clone(), vec![Source::Node; endings.len()], false).await {
+                match reports.settle(endings.clone(), vec![Source::Node; endings.len()], HashMap::new()).await {
                     Ok(results) => {
                         let mut results = results.into_iter();
                         let is_left =

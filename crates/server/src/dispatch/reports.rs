@@ -1,10 +1,12 @@
 //! Writes the endings that many workers report. A batch is as large as what arrived while the last one was written.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pitwheel::engine::limits::{BYTES_PER_ENDING, SETTLE_MAX};
 use pitwheel::engine::{
-    Batcher, Ending, Linger, Pool, SettleResult, Settlement, Weight, settle_with_due, written_followers,
+    AttemptInfo, Batcher, Ending, Linger, Pool, SettleResult, Settlement, Weight, settle_with_due,
+    written_followers,
 };
 use pitwheel::{Claim, Error, History, Pitwheel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -24,11 +26,11 @@ const REPORTS_MAX: usize = 1000;
 struct Report {
     /// How much of a batch it takes up.
     weight: usize,
-    /// It has waited for the database already, so it does not wait for others.
-    waited: bool,
     endings: Vec<Settlement>,
     /// Where each of them comes from.
     sources: Vec<Source>,
+    /// Those of their attempts, by job id, that were read from the database.
+    attempts: HashMap<i64, AttemptInfo>,
     reply: oneshot::Sender<Result<Vec<SettleResult>, NotWritten>>,
     /// Its place among the reports that wait. It is free when the report was written, and not when its caller has given up.
     _room: OwnedSemaphorePermit,
@@ -65,22 +67,23 @@ impl Reports {
     /// Gives jobs back that their workers never got; one result for each, in the same order.
     pub(crate) async fn release(&self, claims: Vec<Claim>) -> Result<Vec<SettleResult>, NotWritten> {
         let sources = vec![Source::Node; claims.len()];
-        self.settle(claims.into_iter().map(Settlement::release).collect(), sources, false).await
+        self.settle(claims.into_iter().map(Settlement::release).collect(), sources, HashMap::new()).await
     }
 
     /// Writes endings; one result for each, in the same order. If the caller is dropped after the report was queued, the endings
-    /// are written all the same. `waited`: the report has waited for the database already, so it does not wait for others.
+    /// are written all the same. `attempts` are those, by job id, that were read from the database: a report that has waited for that does not
+    /// wait for others.
     pub(crate) async fn settle(
         &self,
         endings: Vec<Settlement>,
         sources: Vec<Source>,
-        waited: bool,
+        attempts: HashMap<i64, AttemptInfo>,
     ) -> Result<Vec<SettleResult>, NotWritten> {
         let room = self.room.clone().acquire_owned().await.map_err(|_| NotWritten::Stopping)?;
         let (reply, replied) = oneshot::channel();
         let weight = endings.iter().map(weight).sum();
         self.queue
-            .push([Report { weight, waited, endings, sources, reply, _room: room }])
+            .push([Report { weight, endings, sources, attempts, reply, _room: room }])
             .map_err(|_| NotWritten::Stopping)?;
         replied.await.unwrap_or(Err(NotWritten::Stopping))
     }
@@ -103,7 +106,7 @@ impl Reports {
 }
 
 fn weigh(report: &Report) -> Weight {
-    Weight { weight: report.weight, hurries: report.waited }
+    Weight { weight: report.weight, hurries: !report.attempts.is_empty() }
 }
 
 fn weight(settlement: &Settlement) -> usize {
@@ -120,12 +123,14 @@ struct Writer {
 
 impl Writer {
     /// Writes reports together.
-    async fn write(&self, batch: Vec<Report>) {
+    async fn write(&self, mut batch: Vec<Report>) {
+        let attempts: HashMap<i64, AttemptInfo> =
+            batch.iter_mut().flat_map(|report| std::mem::take(&mut report.attempts)).collect();
         let emptied = self.streams.lock().take_emptied();
         let together: Vec<Settlement> =
             batch.iter().flat_map(|report| report.endings.iter().cloned()).collect();
         let sources: Vec<Source> = batch.iter().flat_map(|report| report.sources.iter().copied()).collect();
-        match self.write_endings(&together, &sources, &emptied).await {
+        match self.write_endings(&together, &sources, &attempts, &emptied).await {
             Ok(results) => {
                 let mut results = results.into_iter();
                 for report in batch {
@@ -149,6 +154,7 @@ impl Writer {
         &self,
         endings: &[Settlement],
         sources: &[Source],
+        attempts: &HashMap<i64, AttemptInfo>,
         emptied: &[i64],
     ) -> Result<Vec<SettleResult>, Error> {
         let settled = self.pool.run(async |client| settle_with_due(&*client, endings, emptied).await).await?;
@@ -156,12 +162,14 @@ impl Writer {
         self.recognise(endings, sources, &mut results);
         {
             let mut streams = self.streams.lock();
-            streams.record(endings, sources, &results);
+            let completed = streams.record(endings, sources, &results, attempts);
             let has_ended =
                 |result: &SettleResult| !matches!(result, SettleResult::Locked | SettleResult::Refused(_));
             let ended = endings.iter().zip(&results).filter(|(_, result)| has_ended(result));
             let ended = ended.map(|(ending, _)| ending.claim);
-            self.hints.settled(streams.not_sent_from_here(ended.clone()));
+            let settled = ended.clone().filter(|claim| !completed.contains(claim));
+            self.hints.settled(streams.not_sent_from_here(settled));
+            self.hints.completed(completed);
             for (ending, result) in endings.iter().zip(&results) {
                 if let (SettleResult::Written, Some(plan)) = (result, &ending.plan) {
                     let due = plan.due.into_iter();

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use pitwheel::Claim;
 use pitwheel::engine::limits::CLAIM_MAX;
-use pitwheel::engine::{Claimed, Hold, Reserved, SettleResult, Settlement};
+use pitwheel::engine::{AttemptInfo, Claimed, Hold, Reserved, SettleResult, Settlement};
 use tokio::sync::mpsc;
 
 use crate::dispatch::group::Group;
-use crate::dispatch::outstanding::{ClaimedJob, Outstanding};
+use crate::dispatch::outstanding::{ClaimedJob, Outstanding, Stage};
 use crate::dispatch::source::Source;
 use crate::dispatch::stream::{Stream, StreamMessage, StreamOptions};
 use crate::dispatch::suspects::Suspects;
@@ -120,7 +120,10 @@ impl Streams {
     /// Ends every stream.
     pub(crate) fn close_all(&mut self) {
         self.groups.iter().for_each(|group| group.stop.cancel());
-        *self = Streams { opening: std::mem::take(&mut self.opening), ..Streams::default() };
+        let (opening, mut outstanding) =
+            (std::mem::take(&mut self.opening), std::mem::take(&mut self.outstanding));
+        outstanding.forget_all();
+        *self = Streams { opening, outstanding, ..Streams::default() };
     }
 
     /// Wakes the claimers that take from a queue; `None`: all claimers.
@@ -237,16 +240,36 @@ impl Streams {
         self.outstanding.get(claim)
     }
 
-    /// Records metrics and spans of endings.
-    pub(crate) fn record(&self, endings: &[Settlement], sources: &[Source], results: &[SettleResult]) {
-        self.outstanding.record(endings, sources, results);
+    /// Records metrics and spans of endings, like [`Outstanding::record`].
+    #[must_use = "the node that sent these must be told"]
+    pub(crate) fn record(
+        &mut self,
+        endings: &[Settlement],
+        sources: &[Source],
+        results: &[SettleResult],
+        attempts: &HashMap<i64, AttemptInfo>,
+    ) -> Vec<Claim> {
+        self.outstanding.record(endings, sources, results, attempts)
+    }
+
+    /// Records jobs that their handlers have completed and that were reported to another node, and frees their slots.
+    pub(crate) fn completed_by_handlers(&mut self, claims: impl Iterator<Item = Claim>) {
+        for claim in claims {
+            self.outstanding.record_completed(claim);
+            self.ended(std::iter::once(claim));
+        }
     }
 
     /// Frees the slots of claims that have ended, in whatever way.
     pub(crate) fn ended(&mut self, claims: impl Iterator<Item = Claim>) {
+        let ended: Vec<(i64, Stage)> = claims.filter_map(|claim| self.outstanding.remove(claim)).collect();
+        self.free(ended);
+    }
+
+    /// Frees the slots of jobs that workers had, each with how far it was.
+    fn free(&mut self, ended: impl IntoIterator<Item = (i64, Stage)>) {
         let (mut suspect_ended, now) = (false, Instant::now());
-        for claim in claims {
-            let Some((worker, stage)) = self.outstanding.remove(claim) else { continue };
+        for (worker, stage) in ended {
             if let Some(stream) = self.open.get_mut(&worker) {
                 stream.ended(stage);
                 stream.fill_slots(&mut self.outstanding, now);
@@ -288,8 +311,8 @@ impl Streams {
         self.outstanding.claims_of(workers)
     }
 
-    /// Frees the slots of claims that the database no longer shows as held: they were settled through another node.
-    /// `sent` are the claims of `workers` before the database was read.
+    /// Frees the slots of claims that the database no longer shows as held: they were settled through another node, or by
+    /// their handlers. `sent` are the claims of `workers` before the database was read.
     pub(crate) fn reconcile(&mut self, workers: &[i64], sent: &[Claim], held: &[Hold]) {
         let still_held: HashSet<Claim> = held.iter().flat_map(|hold| &hold.claims).copied().collect();
         let now = Instant::now();
@@ -298,7 +321,8 @@ impl Streams {
             if let Some(stream) = worker.and_then(|worker| self.open.get_mut(&worker)) {
                 stream.comparison.found_settled(now);
             }
-            self.ended(std::iter::once(*claim));
+            let ended = self.outstanding.remove_unreported(*claim);
+            self.free(ended);
         }
         let is_empty = |hold: &&Hold| workers.contains(&hold.worker) && hold.claims.is_empty();
         self.outstanding.add_emptied(held.iter().filter(is_empty).map(|hold| hold.id));

@@ -115,6 +115,11 @@ impl Reported {
         matches!(self, Reported::Ended { .. })
     }
 
+    /// Whether the job still runs.
+    pub(crate) fn is_progress(&self) -> bool {
+        matches!(self, Reported::Progress(..))
+    }
+
     /// Whether the number of the attempt decides what is written.
     pub(crate) fn depends_on_attempt(&self) -> bool {
         match self {

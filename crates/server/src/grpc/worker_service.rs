@@ -65,7 +65,7 @@ impl Workers {
     }
 
     /// The attempts of failed results, because the last attempt of a job must not be retried, and of jobs that were sent by another
-    /// node, because they may be runs of recurring jobs and this node does not know where their rows are.
+    /// node, because they may be runs of recurring jobs, and this node knows neither where their rows are nor how to count them.
     async fn attempts(
         &self,
         reported: &[(Claim, Source, Reported)],
@@ -73,7 +73,7 @@ impl Workers {
         let unknown: Vec<Claim> = {
             let streams = self.node.streams.lock();
             let unknown = reported.iter().filter(|(claim, _, result)| {
-                result.depends_on_attempt() || result.is_ending() && streams.sent(*claim).is_none()
+                result.depends_on_attempt() || !result.is_progress() && streams.sent(*claim).is_none()
             });
             unknown.map(|(claim, ..)| *claim).collect()
         };
@@ -303,7 +303,7 @@ impl WorkerService for Workers {
             }
         }
         if !endings.is_empty() {
-            let results = self.node.reports.settle(endings, sources, !attempts.is_empty()).await?;
+            let results = self.node.reports.settle(endings, sources, attempts).await?;
             for (at, result) in ending_at.into_iter().zip(results) {
                 written[at] = match result {
                     SettleResult::Written => v1::Written::Yes,
