@@ -31,10 +31,12 @@ pub struct UsageError(
     pub String,
 );
 
-/// Logs go to stderr: warnings and errors, unless `RUST_LOG` has another filter.
+/// Logs go to stderr: warnings and errors, unless `RUST_LOG` has another filter. What cannot be written is dropped.
 pub fn log_to_stderr() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    // Such an error would be printed to stderr with `eprintln!`, which panics if stderr is the pipe that is closed.
+    logs.log_internal_errors(false).init();
 }
 
 /// Prints the error, if there is one, and returns the exit code: 2 for a [`UsageError`] and where `is_usage` says so. A reader that closed
@@ -112,5 +114,32 @@ fn rough(span: Duration) -> String {
         seconds @ 60..3600 => format!("{} m", seconds / 60),
         seconds @ 3600..172_800 => format!("{} h", seconds / 3600),
         seconds => format!("{} d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::env;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// Set in the process that logs.
+    const LOGS: &str = "PITWHEEL_TEST_LOGS";
+
+    #[test]
+    fn a_log_line_that_nothing_reads_is_dropped() -> anyhow::Result<()> {
+        if env::var_os(LOGS).is_some() {
+            log_to_stderr();
+            tracing::error!("nothing reads this");
+            return Ok(());
+        }
+        let (reader, writer) = io::pipe()?;
+        drop(reader);
+        let test = "output::tests::a_log_line_that_nothing_reads_is_dropped";
+        let mut child = Command::new(env::current_exe()?);
+        child.args([test, "--exact", "--nocapture"]).env(LOGS, "1").env_remove("RUST_LOG");
+        assert!(child.stdout(Stdio::null()).stderr(writer).status()?.success());
+        Ok(())
     }
 }

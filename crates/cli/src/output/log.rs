@@ -22,11 +22,13 @@ pub(crate) enum LogFormat {
 /// The format of this process, set once.
 static FORMAT: OnceLock<LogFormat> = OnceLock::new();
 
-/// Sends logs to stderr: warnings and errors, unless `RUST_LOG` has another filter.
+/// Sends logs to stderr: warnings and errors, unless `RUST_LOG` has another filter. What cannot be written is dropped.
 pub(crate) fn to_stderr(format: LogFormat) {
     let format = *FORMAT.get_or_init(|| format);
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    // Such an error would be printed to stderr with `eprintln!`, which panics if stderr is the pipe that is closed.
+    let logs = logs.log_internal_errors(false);
     match format {
         LogFormat::Text => logs.with_ansi(AutoStream::choice(&io::stderr()) != ColorChoice::Never).init(),
         LogFormat::Json => logs.json().flatten_event(true).init(),
@@ -47,4 +49,33 @@ pub(crate) fn line(level: &str, message: &str) -> Option<String> {
     FORMAT.get().filter(|format| **format == LogFormat::Json)?;
     let timestamp = time(SystemTime::now());
     serde_json::to_string(&Line { timestamp, level, message, target: "pitwheel" }).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::env;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// Set in the process that logs: the format.
+    const LOGS: &str = "PITWHEEL_TEST_LOGS";
+
+    #[test]
+    fn a_log_line_that_nothing_reads_is_dropped() -> anyhow::Result<()> {
+        if let Ok(format) = env::var(LOGS) {
+            to_stderr(if format == "json" { LogFormat::Json } else { LogFormat::Text });
+            tracing::error!("nothing reads this");
+            return Ok(());
+        }
+        for format in ["text", "json"] {
+            let (reader, writer) = io::pipe()?;
+            drop(reader);
+            let test = "output::log::tests::a_log_line_that_nothing_reads_is_dropped";
+            let mut child = Command::new(env::current_exe()?);
+            child.args([test, "--exact", "--nocapture"]).env(LOGS, format).env_remove("RUST_LOG");
+            assert!(child.stdout(Stdio::null()).stderr(writer).status()?.success(), "{format}");
+        }
+        Ok(())
+    }
 }
