@@ -10,7 +10,7 @@ from fake_server import FakeServer, assignment
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from pitwheel import Bury, Complete, Context, Retry, Snooze
+from pitwheel import Bury, Complete, Context, NewJob, Retry, Snooze
 from pitwheel._proto import pitwheel_pb2 as pb
 
 
@@ -127,6 +127,89 @@ async def an_attempt_that_exceeds_its_timeout_fails(server: FakeServer, work: Ru
     fail = (await server.result(1)).fail
     assert fail == pb.Fail(error="the attempt did not finish within 0.02 s", cause=pb.FAILURE_CAUSE_TIMEOUT)
     assert stopped == [1]
+
+
+@pytest.mark.parametrize("ends_by", ["return", "retry", "error"])
+async def a_handler_that_catches_its_timeout_and_ends_has_failed(
+    server: FakeServer, work: RunWorker, ends_by: str
+) -> None:
+    async def greet(payload: Any, context: Context) -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if ends_by == "retry":
+                raise Retry(3, "not yet there") from None
+            if ends_by == "error":
+                raise ValueError("no") from None
+        return "too late"
+
+    await work(greet)
+    (await server.stream()).assign(assignment(timeout=Duration(nanos=20_000_000)))
+
+    fail = (await server.result(1)).fail
+    assert fail == pb.Fail(error="the attempt did not finish within 0.02 s", cause=pb.FAILURE_CAUSE_TIMEOUT)
+
+
+async def a_handler_that_goes_on_after_its_timeout_has_failed_and_keeps_its_slot(
+    server: FakeServer, work: RunWorker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("pitwheel.attempt.CLEANUP_SECONDS_MAX", 0.02)
+    monkeypatch.setattr("pitwheel.runner.WAITING_SECONDS_MAX", 3600)
+    goes_on = asyncio.Event()
+    late: list[Exception] = []
+
+    async def greet(payload: Any, context: Context) -> str:
+        if context.id != 1:
+            return "second"
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await goes_on.wait()
+        try:
+            context.then(NewJob(kind="greet"))
+        except RuntimeError as error:
+            late.append(error)
+        return "too late"
+
+    await work(greet, slots=1)
+    stream = await server.stream()
+    stream.assign(assignment(timeout=Duration(nanos=20_000_000)))
+
+    fail = (await server.result(1)).fail
+    assert fail == pb.Fail(error="the attempt did not finish within 0.02 s", cause=pb.FAILURE_CAUSE_TIMEOUT)
+    assert "job 1 of kind `greet` has failed by its timeout, but its handler still runs" in caplog.text
+    # The server has a free slot now, and the handler has not.
+    stream.assign(assignment(2))
+    heartbeats = len(server.heartbeats)
+    await server.until(lambda: len(server.heartbeats) > heartbeats + 1)
+    assert len(server.results) == 1
+    goes_on.set()
+    assert (await server.result(2)).complete.result == '"second"'
+    assert len(server.results) == 2, "the end of the first handler is not reported again"
+    assert len(late) == 1
+
+
+async def a_job_behind_a_handler_that_keeps_its_slot_is_released(
+    server: FakeServer, work: RunWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pitwheel.attempt.CLEANUP_SECONDS_MAX", 0.02)
+    monkeypatch.setattr("pitwheel.runner.WAITING_SECONDS_MAX", 0.02)
+    goes_on = asyncio.Event()
+
+    async def greet(payload: Any, context: Context) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await goes_on.wait()
+
+    await work(greet, slots=1)
+    stream = await server.stream()
+    stream.assign(assignment(timeout=Duration(nanos=20_000_000)))
+    assert (await server.result(1)).HasField("fail")
+    stream.assign(assignment(2))
+
+    assert (await server.result(2)).HasField("release")
+    goes_on.set()
 
 
 async def an_attempt_within_its_timeout_completes(server: FakeServer, work: RunWorker) -> None:

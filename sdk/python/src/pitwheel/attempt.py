@@ -21,6 +21,8 @@ log = logging.getLogger("pitwheel")
 ERROR_CHARS_MAX = 4000
 # The Rust library has the same message.
 NOT_COMMITTED = "the transaction in which the handler completed the job was not committed"
+# How long a handler may clean up after its timeout, before the attempt is reported although the handler still runs.
+CLEANUP_SECONDS_MAX = 5.0
 
 
 @dataclass(frozen=True)
@@ -34,14 +36,27 @@ class Handler:
 class Attempt:
     """One run of a handler. Await `run` in a separate task: the timeout and `release` cancel that task."""
 
-    __slots__ = ("_expired", "_releasing", "_task", "context", "handler", "payload", "timeout")
+    __slots__ = (
+        "_expired",
+        "_releasing",
+        "_task",
+        "_timer",
+        "context",
+        "handler",
+        "on_overdue",
+        "payload",
+        "timeout",
+    )
 
     def __init__(self, handler: Handler | None, assignment: pb.Assignment) -> None:
         self.handler = handler
         self.context = Context(assignment, keeps_history=handler is None or not handler.forget)
         self.payload: str = assignment.payload
         self.timeout = from_duration(assignment.timeout) if assignment.HasField("timeout") else None
+        #: Called if the handler still runs some time after its timeout, because it caught the cancellation.
+        self.on_overdue: Callable[[], None] = lambda: None
         self._task: asyncio.Task[Any] | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._expired = False
         self._releasing = False
 
@@ -57,11 +72,11 @@ class Attempt:
         self._task = asyncio.current_task()
         if self.timeout is None:
             return await self._call(self.handler, payload)
-        timer = asyncio.get_running_loop().call_later(self.timeout, self._expire)
+        self._timer = asyncio.get_running_loop().call_later(self.timeout, self._expire)
         try:
             return await self._call(self.handler, payload)
         finally:
-            timer.cancel()
+            self._timer.cancel()
 
     def release(self) -> None:
         """Stops the handler. If the handler still returns, its result counts; otherwise the job is released."""
@@ -69,30 +84,36 @@ class Attempt:
         if self._task is not None:
             self._task.cancel()
 
+    def timed_out(self) -> pb.Result:
+        return failed(f"the attempt did not finish within {self.timeout:g} s", pb.FAILURE_CAUSE_TIMEOUT)
+
     def _expire(self) -> None:
+        if self._task is None or self._releasing:
+            return
         self._expired = True
-        if self._task is not None:
-            self._task.cancel()
+        self._task.cancel()
+        self._timer = asyncio.get_running_loop().call_later(CLEANUP_SECONDS_MAX, self.on_overdue)
 
     async def _call(self, handler: Handler, payload: Any) -> pb.Result:
         try:
             value = await handler.call(payload, self.context)
         except (Snooze, Retry, Bury) as verdict:
-            return self._unless_committed(raised(verdict))
+            return self.timed_out() if self._expired else self._unless_committed(raised(verdict))
         except (GeneratorExit, KeyboardInterrupt):
             raise
         # BaseException, because SystemExit and CancelledError from a handler must not stop the worker.
         except BaseException as error:
+            if self._expired:
+                return self.timed_out()
             if self._releasing:
                 return released()
-            if self._expired:
-                return failed(
-                    f"the attempt did not finish within {self.timeout:g} s", pb.FAILURE_CAUSE_TIMEOUT
-                )
             log.warning("job %d of kind `%s` failed", self.context.id, self.context.kind, exc_info=error)
             return failed(error_text(error))
         finally:
             followers = self.context._end()
+        # The handler caught the cancellation and returned: too late all the same.
+        if self._expired:
+            return self.timed_out()
         return self._unless_committed(completed(value, followers, handler.forget))
 
     def _unless_committed(self, result: pb.Result) -> pb.Result:

@@ -18,6 +18,9 @@ log = logging.getLogger("pitwheel")
 # How long a handler may run after it was cancelled at the end of the grace time.
 CLEANUP_SECONDS_MAX = 5.0
 
+# How long a job waits for a slot that another handler keeps. Then it is released, because another worker may be free.
+WAITING_SECONDS_MAX = 5.0
+
 #: A wait is over when this returns.
 Limit: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
@@ -30,7 +33,7 @@ class Runner:
         self.free = slots
         self.streams: list[Stream] = []
         self.running: dict[HeldJob, asyncio.Task[None]] = {}
-        #: Jobs that arrived on a new stream while jobs of an earlier stream still occupied the slots.
+        #: Jobs that arrived while jobs of an earlier stream, or handlers that exceeded their timeout, occupied the slots.
         self.waiting: deque[HeldJob] = deque()
         self.reporter = Reporter(send_report, self.running, self.settled)
         #: Set when the next heartbeat must be sent without waiting for the interval.
@@ -59,9 +62,16 @@ class Runner:
                 self._start(held)
             else:
                 self.waiting.append(held)
+                asyncio.get_running_loop().call_later(WAITING_SECONDS_MAX, self._release_late, held)
+
+    def _release_late(self, held: HeldJob) -> None:
+        if held in self.waiting:
+            self.waiting.remove(held)
+            self._finish(held, released())
 
     def _start(self, held: HeldJob) -> None:
         self.free -= 1
+        held.attempt.on_overdue = partial(self._overdue, held)
         self.running[held] = asyncio.create_task(self._run(held))
 
     async def _run(self, held: HeldJob) -> None:
@@ -78,6 +88,17 @@ class Runner:
             if self.waiting:
                 self._start(self.waiting.popleft())
         self._finish(held, result)
+
+    def _overdue(self, held: HeldJob) -> None:
+        """Reports an attempt whose handler goes on after its timeout. The handler keeps its slot."""
+        context = held.attempt.context
+        log.warning(
+            "job %d of kind `%s` has failed by its timeout, but its handler still runs and keeps its slot",
+            context.id,
+            context.kind,
+        )
+        context._end()
+        self._finish(held, held.attempt.timed_out())
 
     def _finish(self, held: HeldJob, result: pb.Result) -> None:
         if held.is_finished:
