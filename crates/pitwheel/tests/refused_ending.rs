@@ -1,5 +1,7 @@
 //! An ending that Postgres refuses fails alone: the others of its batch are written.
 
+use std::time::{Duration, Instant};
+
 use anyhow::Result;
 use pitwheel::engine::{Ending, SettleResult, Settlement, settle};
 use pitwheel::{Change, Context, History, NewJob, State, Verdict};
@@ -38,11 +40,11 @@ async fn the_other_endings_of_a_batch_are_written_once() -> Result<()> {
                 7 | 8 => done(Some(r#""bad""#), Vec::new()),
                 30 => done(None, vec![NewJob::raw("bad", "{}")]),
                 // The entry is no JSON.
-                31 => Ending::Retry { delay: std::time::Duration::ZERO, error: "no".into() },
+                31 => Ending::Retry { delay: Duration::ZERO, error: "no".into() },
                 n if n % 4 == 0 => Ending::done(History::All, Some(job.ctid)),
                 n if n % 4 == 1 => Ending::done(History::FailuresOnly, Some(job.ctid)),
                 n if n % 4 == 2 => done(Some("1"), Vec::new()),
-                _ => Ending::Retry { delay: std::time::Duration::ZERO, error: error.into() },
+                _ => Ending::Retry { delay: Duration::ZERO, error: error.into() },
             };
             Settlement::new(job.claim, ending)
         })
@@ -104,6 +106,40 @@ async fn a_worker_buries_the_job_after_its_last_attempt() -> Result<()> {
     wait_until("the job is dead", async || Ok(db.state(id).await? == Some(State::Dead))).await?;
     let errors = db.pitwheel().job(id).await?.errors;
     assert_eq!((errors[0]["attempt"].as_u64(), errors[1]["attempt"].as_u64()), (Some(1), Some(2)));
+    assert_eq!(running.stop().await?.lost, 0);
+    Ok(())
+}
+
+/// Refuses every ending of the first job until the sequence has counted to 5. It counts refused writes too, because a rollback does not
+/// change a sequence.
+const REFUSE_ALL: &str = r#"
+    create sequence writes;
+    create function refuse_all() returns trigger language plpgsql as $$
+    begin
+        if nextval('writes') <= 5 then
+            raise exception 'this is refused' using errcode = '22023';
+        end if;
+        return new;
+    end $$;
+    create trigger refuse_all before update on pitwheel.job for each row
+        when (old.holder is not null and new.holder is null and old.key = 'refused') execute function refuse_all();"#;
+
+#[tokio::test]
+async fn a_refused_retry_is_written_again_less_and_less_often_and_delays_no_other_job() -> Result<()> {
+    let db = TestDb::new().await?;
+    db.client().await?.batch_execute(REFUSE_ALL).await?;
+    let handler = async |work: Work, _: Context| if work.n == 0 { Err("no") } else { Ok(()) };
+    let begun = Instant::now();
+    let id = db.pitwheel().enqueue(NewJob::of(&Work { n: 0 }).key("refused")).await?.id;
+    let running = start_worker(worker(db.pitwheel()).handle(handler));
+    let writes = "select case when is_called then last_value else 0 end from writes";
+    wait_until("its ending was refused", async || Ok(db.count(writes).await? > 0)).await?;
+    let other = db.pitwheel().enqueue(NewJob::of(&Work { n: 1 })).await?.id;
+    wait_until("another job is done", async || Ok(db.state(other).await? == Some(State::Done))).await?;
+    wait_until("the job waits", async || Ok(db.state(id).await? == Some(State::Waiting))).await?;
+    // It was refused five times, with a pause after each: 0.1, 0.2, 0.4, 0.8 and 1.6 s.
+    let took = begun.elapsed();
+    assert!(took >= Duration::from_millis(3100), "{took:?}");
     assert_eq!(running.stop().await?.lost, 0);
     Ok(())
 }

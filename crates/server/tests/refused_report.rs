@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use futures_util::future::join_all;
-use pitwheel::State;
+use pitwheel::{Context, State, Worker};
 use pitwheel_proto::v1;
 use pitwheel_proto::v1::result::Outcome;
-use pitwheel_testkit::{TestDb, work};
+use pitwheel_testkit::{TestDb, Work, start_worker, wait_until, work};
 
 use crate::support::{Node, result};
 
@@ -86,5 +86,42 @@ async fn a_refused_result_does_not_fail_the_others_of_its_report() -> Result<()>
             assert_eq!(db.state(job.job_id).await?, Some(State::Done));
         }
     }
+    node.stop().await
+}
+
+/// Postgres refuses every ending of a job while the table `refusing` has a row. The sequence counts what it refused.
+const REFUSE_ALL: &str = r#"
+    create sequence refused;
+    create table refusing as select 1 as n;
+    create function refuse_all() returns trigger language plpgsql as $$
+    begin
+        if exists (select from refusing) then
+            perform nextval('refused');
+            raise exception 'this is refused' using errcode = '22023';
+        end if;
+        return new;
+    end $$;
+    create trigger refuse_all before update on pitwheel.job for each row
+        when (old.holder is not null and new.holder is null) execute function refuse_all()"#;
+
+#[tokio::test]
+async fn a_remote_worker_reports_a_refused_failure_until_it_is_written() -> Result<()> {
+    let db = TestDb::new().await?;
+    let client = db.client().await?;
+    client.batch_execute(REFUSE_ALL).await?;
+    let node = Node::start(db.pitwheel(), Duration::from_secs(30)).await?;
+    let handler = async |_: Work, _: Context| Err::<(), _>("no");
+    let running = start_worker(Worker::remote(&node.url()).queue("default", 2).handle(handler));
+    // Two at a time, so that their results may be in one report, and one alone.
+    let jobs = db.pitwheel().enqueue_many((0..2).map(work)).await?;
+    let refused = "select case when is_called then last_value else 0 end from refused";
+    wait_until("several reports were refused", async || Ok(db.count(refused).await? > 4)).await?;
+    client.batch_execute("delete from refusing").await?;
+    for job in jobs {
+        wait_until("it waits", async || Ok(db.state(job.id).await? == Some(State::Waiting))).await?;
+        let message = db.pitwheel().job(job.id).await?.errors[0]["message"].to_string();
+        assert!(message.contains("this is refused"), "{message}");
+    }
+    assert_eq!(running.stop().await?.lost, 0);
     node.stop().await
 }

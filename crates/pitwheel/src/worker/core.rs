@@ -26,6 +26,7 @@ use crate::postgres::{Pool, Session};
 use crate::worker::backend::Backend;
 use crate::worker::context::Context;
 use crate::worker::handler::{Handler, Handlers};
+use crate::worker::later::Later;
 use crate::worker::slots::{Freed, Running, Slots};
 use crate::worker::stats::Counters;
 
@@ -45,7 +46,7 @@ pub(super) struct Core {
     /// Endings that wait to be written. Bounded: no more is claimed while many are not written (`slots.rs`).
     pub(super) endings: Batcher<Settlement>,
     /// Endings to write later, because their rows were locked, or because they replace refused ones. Bounded like `endings`.
-    later: Mutex<Vec<Settlement>>,
+    later: Mutex<Later<Settlement>>,
     /// Ends when the worker must claim no more.
     pub(super) stop: CancellationToken,
     /// Something may be due.
@@ -252,18 +253,16 @@ impl Core {
         }
     }
 
-    pub(super) fn set_aside(&self, later: Vec<Settlement>) {
-        self.later.lock().unwrap_or_else(PoisonError::into_inner).extend(later);
+    pub(super) fn later(&self) -> MutexGuard<'_, Later<Settlement>> {
+        self.later.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn take_set_aside(&self) -> Vec<Settlement> {
-        std::mem::take(&mut *self.later.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Puts the endings that were set aside into the queue again.
+    /// Puts the endings whose time has come into the queue again.
     pub(super) fn bring_back(&self) {
-        if let Err(closed) = self.endings.push(self.take_set_aside()) {
-            self.set_aside(closed);
+        let now = Instant::now();
+        let due = self.later().take_due(now);
+        if let Err(closed) = self.endings.push(due) {
+            self.later().add(closed, now);
         }
     }
 

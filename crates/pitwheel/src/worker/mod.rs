@@ -10,6 +10,7 @@ pub(crate) mod context;
 mod core;
 mod handler;
 mod heartbeat;
+mod later;
 mod progress;
 #[cfg(feature = "remote")]
 mod remote;

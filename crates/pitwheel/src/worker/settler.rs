@@ -1,6 +1,6 @@
 //! The loops that write endings, in batches of what came together while the last one was written.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
@@ -14,7 +14,7 @@ use crate::worker::core::Core;
 
 /// How long a job waits after Postgres refused its ending.
 const REFUSED_DELAY: Duration = Duration::from_secs(60);
-/// How often endings that were set aside are tried again.
+/// How often endings that were set aside are looked at.
 const LATER: Duration = Duration::from_millis(100);
 /// How long a worker that ends tries to write the last endings. Jobs whose endings are not written, because the database is away
 /// or their rows stay locked, are released when its lease expires.
@@ -38,8 +38,7 @@ pub(super) async fn run(core: &Core, closed: &CancellationToken) {
 async fn write_all(core: &Core) {
     let write_queued = async || {
         while let Some(batch) = core.endings.next().await {
-            let later = write(core, batch).await;
-            core.set_aside(later);
+            write(core, batch).await;
         }
     };
     tokio::select! {
@@ -62,9 +61,11 @@ async fn bring_back(core: &Core) {
 
 /// Writes what was set aside when the worker ends.
 async fn write_set_aside(core: &Core) {
-    let mut later = core.take_set_aside();
-    while !later.is_empty() {
-        later = write(core, later).await;
+    while !core.later().is_empty() {
+        let due = core.later().take_due(Instant::now());
+        if !due.is_empty() {
+            write(core, due).await;
+        }
         tokio::time::sleep(LATER).await;
     }
 }
@@ -78,9 +79,9 @@ pub(super) async fn delete_emptied(core: &Core) -> Result<(), Error> {
     core.pool.run(async |client| settle(&*client, &[], &holds).await).await.map(drop)
 }
 
-/// Writes one batch, however long the database is away. Returns what is to be written later: endings whose rows are locked, and
+/// Writes one batch, however long the database is away. Sets aside what is to be written later: endings whose rows are locked, and
 /// a retry in the place of each ending that Postgres refused.
-async fn write(core: &Core, batch: Vec<Settlement>) -> Vec<Settlement> {
+async fn write(core: &Core, batch: Vec<Settlement>) {
     let emptied = core.take_emptied();
     let mut retry_delay = RetryDelay::default();
     let (results, due) = loop {
@@ -95,12 +96,18 @@ async fn write(core: &Core, batch: Vec<Settlement>) -> Vec<Settlement> {
     core.settled(&batch, &results);
     core.backend().hint_followers(written_followers(&batch, &results)).await;
     core.backend().hint_due(&due).await;
-    let later = batch.into_iter().zip(results).filter_map(|(settlement, result)| match result {
-        SettleResult::Written | SettleResult::Already | SettleResult::Lost => None,
-        SettleResult::Locked => Some(settlement),
-        SettleResult::Refused(problem) => Some(refused(core, settlement.claim, &problem)),
-    });
-    later.collect()
+    let now = Instant::now();
+    for (settlement, result) in batch.into_iter().zip(results) {
+        let claim = settlement.claim;
+        match result {
+            SettleResult::Written | SettleResult::Already | SettleResult::Lost => core.later().ended(claim),
+            SettleResult::Locked => core.later().add([settlement], now),
+            SettleResult::Refused(problem) => {
+                let retry = refused(core, claim, &problem);
+                core.later().add_refused(claim, retry, now);
+            }
+        }
+    }
 }
 
 /// The ending of a job whose own ending was refused: the attempt has failed, and after the last one the job is dead.

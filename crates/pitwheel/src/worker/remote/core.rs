@@ -17,6 +17,7 @@ use crate::job::limits::SETTLE_MAX;
 use crate::worker::backend::Backend;
 use crate::worker::context::Context;
 use crate::worker::handler::Handlers;
+use crate::worker::later::Later;
 use crate::worker::remote::message::{claim_of, result_bytes};
 use crate::worker::remote::server::{Address, Client, Server};
 use crate::worker::stats::Counters;
@@ -57,8 +58,8 @@ pub(super) struct State {
     pub(super) ended: HashSet<i64>,
     /// Jobs that run, or whose result was not answered yet.
     pub(super) held: HashMap<Claim, Held>,
-    /// Results of jobs that were locked, to be reported again.
-    pub(super) locked: Vec<v1::Result>,
+    /// Results of jobs that were locked, and those that take the place of refused ones, to be reported later.
+    pub(super) later: Later<v1::Result>,
     pub(super) heartbeat_every: Option<Duration>,
     /// Why the worker cannot go on.
     pub(super) problem: Option<Error>,

@@ -1,6 +1,6 @@
 //! Reporting results.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pitwheel_proto::{ERROR_CODE_HEADER, v1};
 use tokio_util::sync::CancellationToken;
@@ -8,11 +8,11 @@ use tonic::Code;
 
 use crate::engine::retry::RetryDelay;
 use crate::job::claim::Claim;
-use crate::worker::remote::core::{Remote, with_deadline};
+use crate::worker::remote::core::{Remote, State, with_deadline};
 use crate::worker::remote::message::{claim_of, refused, result_bytes};
 
-/// How often the result of a job that another transaction has locked is reported again.
-const LOCKED_AGAIN: Duration = Duration::from_millis(200);
+/// How often results that were set aside are looked at: so often is one reported again whose job another transaction has locked.
+const LATER: Duration = Duration::from_millis(200);
 /// A smaller report is not refused for its size by anything between a worker and its server.
 const LARGE: usize = 64 * 1024;
 
@@ -23,24 +23,22 @@ pub(super) async fn report_results(remote: &Remote) {
     }
 }
 
-/// Reports the results of locked jobs again, until it is dropped.
-pub(super) async fn report_locked(remote: &Remote) {
+/// Reports results again that were set aside, until it is dropped.
+pub(super) async fn report_set_aside(remote: &Remote) {
     loop {
-        tokio::time::sleep(LOCKED_AGAIN).await;
-        let locked = std::mem::take(&mut remote.state().locked);
-        remote.report_again(locked);
+        tokio::time::sleep(LATER).await;
+        remote.bring_back();
     }
 }
 
 /// Reports what is left when the worker ends: results of locked jobs, until they are unlocked.
 pub(super) async fn report_left(remote: &Remote) {
-    loop {
-        let left = std::mem::take(&mut remote.state().locked);
-        if left.is_empty() {
-            return;
+    while !remote.state().later.is_empty() {
+        let due = remote.state().later.take_due(Instant::now());
+        if !due.is_empty() {
+            remote.report(due).await;
         }
-        remote.report(left).await;
-        tokio::time::sleep(LOCKED_AGAIN).await;
+        tokio::time::sleep(LATER).await;
     }
 }
 
@@ -66,15 +64,17 @@ impl Remote {
         let _ = self.results.push([result]);
     }
 
-    /// Queues results once more. When the worker ends and the queue is closed, they are kept for [`report_left`].
-    fn report_again(&self, results: Vec<v1::Result>) {
-        if let Err(results) = self.results.push(results) {
-            self.state().locked.extend(results);
+    /// Queues the results whose time has come. When the worker ends and the queue is closed, they are kept for [`report_left`].
+    fn bring_back(&self) {
+        let now = Instant::now();
+        let due = self.state().later.take_due(now);
+        if let Err(closed) = self.results.push(due) {
+            self.state().later.add(closed, now);
         }
     }
 
     /// Reports until the server answers. A batch that the server refuses, or that is too large for it or for a proxy, is bisected
-    /// until the result that is refused stands alone; that one is reported as failed instead.
+    /// until the result that is refused stands alone; that one is reported as failed later, so that the others need not wait.
     async fn report(&self, batch: Vec<v1::Result>) {
         let mut parts = vec![batch];
         let mut retry_delay = RetryDelay::default();
@@ -90,38 +90,44 @@ impl Remote {
                     let rest = part.split_off(part.len() / 2);
                     parts.extend([part, rest]);
                 }
+                Err(status) if is_refused(&status, &part) => {
+                    let mut state = self.state();
+                    part.iter().for_each(|result| self.refused(&mut state, result, status.message()));
+                }
                 Err(status) => {
                     tracing::warn!(
                         error = %status.message(), worker = self.name, results = part.len(),
                         "cannot report, will try again"
                     );
                     retry_delay.wait(&never).await;
-                    if is_refused(&status, &part) {
-                        part.iter_mut().for_each(|result| *result = refused(result, status.message()));
-                    }
                     parts.push(part);
                 }
             }
         }
     }
 
+    /// The server refused a result. The attempt has failed, and that is reported later: it may be refused, too.
+    fn refused(&self, state: &mut State, result: &v1::Result, problem: &str) {
+        let Some(claim) = result.claim.as_ref().map(claim_of) else { return };
+        tracing::warn!(job.id = claim.id, worker = self.name, problem, "the server refused a result");
+        state.later.add_refused(claim, refused(result, problem), Instant::now());
+    }
+
     /// Acts on the server's answer to each result. A refused one is reported as failed instead.
     fn reported(&self, batch: &[v1::Result], response: &v1::ReportResultResponse) {
         let mut state = self.state();
-        let mut failed = Vec::new();
         for (at, (result, written)) in batch.iter().zip(&response.written).enumerate() {
             let Some(claim) = result.claim.as_ref().map(claim_of) else { continue };
-            let can_fail = !matches!(result.outcome, Some(v1::result::Outcome::Fail(_)));
-            if *written == i32::from(v1::Written::Refused) && can_fail {
+            if *written == i32::from(v1::Written::Refused) {
                 let problem = response.problems.get(at).map_or("it is invalid", String::as_str);
-                tracing::warn!(job.id = claim.id, worker = self.name, problem, "the server refused a result");
-                failed.push(refused(result, problem));
+                self.refused(&mut state, result, problem);
                 continue;
             }
             if *written == i32::from(v1::Written::Locked) {
-                state.locked.push(result.clone());
+                state.later.add([result.clone()], Instant::now());
                 continue;
             }
+            state.later.ended(claim);
             let Some(held) = state.held.remove(&claim) else { continue };
             let is_settled = [v1::Written::Yes, v1::Written::Already].map(i32::from).contains(written);
             if is_settled || held.context.was_settled_by_handler() {
@@ -137,7 +143,6 @@ impl Remote {
             }
         }
         drop(state);
-        self.report_again(failed);
         self.reported.notify_one();
     }
 }

@@ -12,7 +12,7 @@ use crate::job::claim::{Claim, ClaimRefusal, QueueSlots};
 use crate::worker::remote::core::Remote;
 use crate::worker::remote::message::release;
 use crate::worker::remote::progress::report_progress;
-use crate::worker::remote::report::{report_left, report_locked, report_results};
+use crate::worker::remote::report::{report_left, report_results, report_set_aside};
 use crate::worker::remote::{heartbeat, stream};
 use crate::worker::stats::Stats;
 
@@ -72,7 +72,7 @@ impl Remote {
             tokio::select! {
                 () = heartbeat::run(remote) => {}
                 () = report_progress(remote) => {}
-                () = report_locked(remote) => {}
+                () = report_set_aside(remote) => {}
                 () = async { tokio::join!(work, report_to_the_end(remote)); } => {}
             }
         };
