@@ -1,5 +1,5 @@
-//! The maintenance that every node does: sweep, prune, plan recurring jobs, promote jobs of lanes, and repair pipelines. There is
-//! no leader; `skip locked` keeps the nodes apart.
+//! The maintenance that every node does: sweep, prune, plan recurring jobs, promote jobs of lanes, repair pipelines, and restore rows
+//! of the engine that are gone. There is no leader; `skip locked` keeps the nodes apart.
 
 use std::time::{Duration, Instant};
 
@@ -67,6 +67,7 @@ async fn sweep_and_plan(
         let is_away = matches!(&swept, Err(Error::Database(DatabaseError::Unreachable(_))));
         let swept = succeeded(name, "sweep", swept);
         if !is_away {
+            succeeded(name, "restore rows", restore_missing(pool, name).await);
             succeeded(name, "restore", restore(pool, &mut looked_up_to).await);
             succeeded(name, "plan", pool.run(async |client| plan_runs(&client).await).await.map(drop));
             succeeded(name, "repair", repair(pool, &mut repaired_up_to).await);
@@ -108,6 +109,43 @@ async fn sweep(pool: &Pool, lease_pool: &Pool, tick: Duration, gap_max: Duration
     let Some(mut swept) = swept else { return Ok(Swept::default()) };
     (swept.released, swept.buried) = pool.run(async |client| settle_abandoned(&client).await).await?;
     Ok(swept)
+}
+
+/// How many rows of each table were missing and are there again.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct RestoredRows {
+    /// Of `used_priority`.
+    pub priorities: i64,
+    /// Of `sweep_tick`.
+    pub ticks: i64,
+    /// Of `alone_turn`.
+    pub turns: i64,
+    /// Of `outbox_shard`.
+    pub shards: i64,
+}
+
+/// Restores the rows that otherwise only migrations insert, if a statement of a user deleted them.
+pub async fn restore_rows(client: &impl Sql) -> Result<RestoredRows, Error> {
+    let rows = query(client, include_str!("../../sql/engine/restore_rows.sql"), &[]).await?;
+    Ok(rows.first().map_or_else(RestoredRows::default, |row| RestoredRows {
+        priorities: row.get("priorities"),
+        ticks: row.get("ticks"),
+        turns: row.get("turns"),
+        shards: row.get("shards"),
+    }))
+}
+
+/// Logs what was missing. The other nodes find nothing to restore, so one of them logs it.
+async fn restore_missing(pool: &Pool, name: &str) -> Result<(), Error> {
+    let restored = pool.run(async |client| restore_rows(&client).await).await?;
+    if restored != RestoredRows::default() {
+        tracing::warn!(
+            worker = name,
+            ?restored,
+            "rows that the engine needs were deleted and are restored: exclude the schema `pitwheel` from what empties tables"
+        );
+    }
+    Ok(())
 }
 
 /// Restores the live jobs of recurring jobs that are gone, of a page of them.

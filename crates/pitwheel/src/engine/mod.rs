@@ -47,7 +47,7 @@ pub use self::lease::{
     AttemptInfo, HeartbeatReply, Hold, Registration, Renewed, alive_workers, attempts, cancel_requests,
     claims_of_token, heartbeat, held, progress, quiet_workers, register, renew, retire, workers_of_token,
 };
-pub use self::maintenance::{RENEWALS, lease_limit, maintain};
+pub use self::maintenance::{RENEWALS, RestoredRows, lease_limit, maintain, restore_rows};
 pub use self::pipeline::repair_pipelines;
 pub use self::recurring::{plan_runs, restore_lost_runs};
 pub use self::retry::RetryDelay;
