@@ -26,6 +26,14 @@ async fn look_back(client: &Client, cursor: &mut Cursor) -> Result<()> {
     Ok(())
 }
 
+/// Looks back from the floors, as a claimer does once a second.
+async fn look_back_from_floors(client: &Client, cursor: &mut Cursor) -> Result<()> {
+    let found =
+        engine::look_back(client, &["test".to_owned()], &cursor.floors(false), &cursor.bounds()).await?;
+    cursor.looked_back(&found);
+    Ok(())
+}
+
 fn asks() -> [QueueSlots; 1] {
     [QueueSlots { queue: "default".to_owned(), slots: 5 }]
 }
@@ -82,17 +90,32 @@ async fn the_floor_does_not_pass_a_transaction_that_is_open_on_an_idle_database(
     )
     .await?;
     cursor.after(&cursor.bounds(), &asks(), &[], now(&client).await? + Duration::from_secs(60));
-    let looks_back = async |cursor: &mut Cursor| -> Result<()> {
-        let found =
-            engine::look_back(&client, &["test".to_owned()], &cursor.floors(false), &cursor.bounds()).await?;
-        cursor.looked_back(&found);
-        Ok(())
-    };
     for _ in 0..3 {
-        looks_back(&mut cursor).await?;
+        look_back_from_floors(&client, &mut cursor).await?;
     }
     open.commit().await?;
-    looks_back(&mut cursor).await?;
+    look_back_from_floors(&client, &mut cursor).await?;
+    assert_eq!(claim(&client, worker, &cursor).await?.len(), 1);
+    Ok(())
+}
+
+/// The rows of `used_priority` were deleted for a while. Claims and looks back read no level meanwhile.
+#[tokio::test]
+async fn the_floor_does_not_pass_jobs_of_a_level_that_was_not_read() -> Result<()> {
+    let db = TestDb::new().await?;
+    let (client, worker) = (db.client().await?, db.register().await?);
+    let mut cursor = Cursor::new(["default"].into_iter());
+    db.job().due_in_ms(-10_000).insert().await?;
+    client.batch_execute("delete from pitwheel.used_priority").await?;
+    for _ in 0..3 {
+        let claimed = claim(&client, worker, &cursor).await?;
+        assert!(claimed.is_empty());
+        cursor.after(&cursor.bounds(), &asks(), &claimed, now(&client).await?);
+        look_back_from_floors(&client, &mut cursor).await?;
+    }
+    engine::restore_rows(&client).await?;
+    assert!(claim(&client, worker, &cursor).await?.is_empty(), "the bound has passed it");
+    look_back_from_floors(&client, &mut cursor).await?;
     assert_eq!(claim(&client, worker, &cursor).await?.len(), 1);
     Ok(())
 }

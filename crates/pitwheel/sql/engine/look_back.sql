@@ -2,9 +2,12 @@
 -- Also the clock and the transaction ids, from which the caller computes below which position no job can appear (cursor.rs). The
 -- id is a real one of this transaction: the next id of a snapshot can be one that an open transaction has already.
 -- Suspects are found in job_suspect, which has only them; the conditions with `is true` cannot be used to read job_due instead.
--- Reads job_due from the floor, for the priorities that jobs have had. One row per level; nulls: no job waits there.
+-- Reads job_due from the floor, for the priorities that jobs have had. One row per level; nulls: no job waits there, or the level was
+-- not read (`is_read`).
 -- The kinds are a hashed subplan: an array of 1,000 would be searched from its start for every row.
-select level.n::int as level, behind.run_at, behind.id, clock_timestamp() as seen_at,
+select level.n::int as level, behind.run_at, behind.id,
+    level.priority in (select used_priority.priority from pitwheel.used_priority) as is_read,
+    clock_timestamp() as seen_at,
     pg_snapshot_xmin(pg_current_snapshot())::text::bigint as oldest_xid,
     pg_current_xact_id()::text::bigint as own_xid,
     exists (

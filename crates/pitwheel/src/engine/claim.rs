@@ -1,13 +1,13 @@
 //! Claiming due jobs: at most the slots given, each job by one holder, in the order of priority and time.
 
 use std::collections::HashMap;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::engine::claimed_rows::{CLAIM_COLUMNS, read_claimed};
-use crate::engine::cursor::{Bounds, LookedBack, Position, Snapshot};
+use crate::engine::cursor::{Bounds, LevelLook, LookedBack, Position, Snapshot};
 use crate::engine::enqueue::millis;
 use crate::engine::settle::settle;
 use crate::engine::settle_columns::SettleResult;
@@ -213,9 +213,10 @@ pub async fn look_back(
     )
     .await?;
     let first = rows.first().ok_or_else(|| Error::Invalid("a look back needs a queue".into()))?;
-    let behind = rows.iter().map(|row| {
-        let run_at: Option<SystemTime> = row.get("run_at");
-        run_at.map(|run_at| Position { run_at, id: row.get("id") })
+    let levels = rows.iter().map(|row| match (row.get("is_read"), row.get("run_at")) {
+        (false, _) => LevelLook::NotRead,
+        (true, None) => LevelLook::Empty,
+        (true, Some(run_at)) => LevelLook::Behind(Position { run_at, id: row.get("id") }),
     });
     Ok(LookedBack {
         snapshot: Snapshot {
@@ -223,7 +224,7 @@ pub async fn look_back(
             oldest_xid: first.get("oldest_xid"),
             own_xid: first.get("own_xid"),
         },
-        behind: behind.collect(),
+        levels: levels.collect(),
         suspects: first.get("suspects"),
     })
 }

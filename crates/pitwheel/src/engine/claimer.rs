@@ -11,7 +11,7 @@ use futures_util::stream::FuturesUnordered;
 
 use crate::engine::claim::{ClaimedJobs, claim_alone, look_back, take_turn};
 use crate::engine::claim_sink::{ClaimSink, Reserved};
-use crate::engine::cursor::{Bounds, Cursor, LookedBack};
+use crate::engine::cursor::{Bounds, Cursor, LevelLook, LookedBack};
 use crate::engine::look_times::{LOOK_BACK, LookTimes};
 use crate::engine::retry::RetryDelay;
 use crate::error::Error;
@@ -275,7 +275,7 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
         if !found.suspects {
             self.sink.no_suspect();
         }
-        if found.behind.iter().any(Option::is_some) {
+        if found.levels.iter().any(|look| matches!(look, LevelLook::Behind(_))) {
             self.next_poll = Instant::now();
         }
         Ok(())

@@ -8,7 +8,8 @@
 //!
 //! The floor keeps the look back cheap: below it no job can appear any more. A job's `run_at` is never before the time of its
 //! insert, and every later write that lets a job wait again sets a new one. So once all transactions that were open when the
-//! bound was at a position have ended, and a look back finds nothing, that position becomes the floor.
+//! bound was at a position have ended, and a look back finds nothing, that position becomes the floor. Claims and looks back read
+//! no level of a priority that no job has had; its bound moves with the others, its floor stays.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -90,10 +91,21 @@ pub(crate) struct Snapshot {
 /// What a look back found.
 pub struct LookedBack {
     pub(crate) snapshot: Snapshot,
-    /// The first job behind the bound of each level, in the order of the levels.
-    pub(crate) behind: Vec<Option<Position>>,
+    /// What it found in each level, in their order.
+    pub(crate) levels: Vec<LevelLook>,
     /// Whether a suspect is due.
     pub suspects: bool,
+}
+
+/// What a look back found in a level.
+#[derive(Clone, Copy)]
+pub(crate) enum LevelLook {
+    /// It was not read, because its priority counts as one that no job has had.
+    NotRead,
+    /// No job waits between the floor and the bound.
+    Empty,
+    /// The first job that waits there.
+    Behind(Position),
 }
 
 impl Cursor {
@@ -171,8 +183,8 @@ impl Cursor {
         }
         self.last_seen_at = snapshot.seen_at;
         self.lowered += 1;
-        for (level, first) in self.levels.iter_mut().zip(&found.behind) {
-            level.looked_back(snapshot, *first, self.lowered);
+        for (level, look) in self.levels.iter_mut().zip(&found.levels) {
+            level.looked_back(snapshot, *look, self.lowered);
         }
     }
 
@@ -194,12 +206,16 @@ impl Level {
         }
     }
 
-    fn looked_back(&mut self, snapshot: Snapshot, first: Option<Position>, lowered: u64) {
-        if let Some(first) = first {
-            let found = Position { run_at: first.run_at, id: first.id - 1 };
-            (self.bound, self.floor) = (self.bound.min(found), self.floor.min(found));
-            (self.lowered, self.mark) = (lowered, None);
-            return;
+    fn looked_back(&mut self, snapshot: Snapshot, look: LevelLook, lowered: u64) {
+        match look {
+            LevelLook::NotRead => return,
+            LevelLook::Empty => {}
+            LevelLook::Behind(first) => {
+                let found = Position { run_at: first.run_at, id: first.id - 1 };
+                (self.bound, self.floor) = (self.bound.min(found), self.floor.min(found));
+                (self.lowered, self.mark) = (lowered, None);
+                return;
+            }
         }
         match &self.mark {
             Some(mark) if snapshot.oldest_xid >= mark.xid => {
@@ -246,8 +262,12 @@ mod tests {
     }
 
     fn look(cursor: &mut Cursor, snapshot: Snapshot, first: Option<Position>) {
-        let behind = cursor.levels.iter().map(|level| first.filter(|_| level.priority == 0)).collect();
-        cursor.looked_back(&LookedBack { snapshot, behind, suspects: false });
+        let levels = cursor.levels.iter().map(|level| match first.filter(|_| level.priority == 0) {
+            Some(first) => LevelLook::Behind(first),
+            None => LevelLook::Empty,
+        });
+        let levels = levels.collect();
+        cursor.looked_back(&LookedBack { snapshot, levels, suspects: false });
     }
 
     #[test]
