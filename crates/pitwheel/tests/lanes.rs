@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
-use pitwheel::engine::{Ending, SettleResult, Settlement, settle};
+use pitwheel::engine::{Ending, SettleResult, Settlement, promote_checked, settle};
 use pitwheel::{
     Change, Changed, Context, Error, Filter, History, Lane, LaneFilter, NewJob, Settled, State, transaction,
 };
@@ -443,5 +443,38 @@ async fn all_lanes_in_which_nothing_runs_any_more_are_forgotten() -> Result<()> 
     db.client().await?.batch_execute(sql).await?;
     db.pitwheel().prune_history(Duration::from_secs(30 * 24 * 3600)).await?;
     assert_eq!(db.count("select count(*) from pitwheel.lane").await?, 250);
+    Ok(())
+}
+
+/// More rows than one promotion reads are locked, and the transactions before them have ended.
+#[tokio::test]
+async fn locked_rows_of_lanes_to_look_at_hold_up_no_other_lane() -> Result<()> {
+    let db = TestDb::new().await?;
+    let mut client = db.client().await?;
+    let insert = "insert into pitwheel.job (run_at, enqueued_at, max_attempts, priority, queue, kind, payload, lane)
+        select now(), now(), 20, 0, 'default', 'test', '{}', to_json($1 || n)::text from generate_series(1, $2::int) as n";
+    client.execute(insert, &[&"locked ", &150]).await?;
+    let lock = client.transaction().await?;
+    lock.execute("select from pitwheel.lane_check for update", &[]).await?;
+    let other = db.client().await?;
+    other.execute(insert, &[&"free ", &3]).await?;
+    other.batch_execute("set lock_timeout = '1s'").await?;
+
+    let promoted = promote_checked(&other, "0").await?;
+    assert_eq!((promoted.queues.len(), promoted.full), (3, false));
+    let heads = "select count(*) from pitwheel.job where run_at < 'infinity'";
+    assert_eq!(db.count(heads).await?, 3);
+    // The next look reads from where this one says, and misses no row that was locked.
+    let promoted = promote_checked(&other, &promoted.first).await?;
+    assert_eq!(promoted.queues.len(), 0);
+    lock.rollback().await?;
+    let mut first = promoted.first;
+    for (count, full) in [(100, true), (50, false), (0, false)] {
+        let promoted = promote_checked(&other, &first).await?;
+        assert_eq!((promoted.queues.len(), promoted.full), (count, full));
+        first = promoted.first;
+    }
+    assert_eq!(db.count(heads).await?, 153);
+    assert_ne!(first, "0", "with no row left, the next look reads from the oldest open transaction on");
     Ok(())
 }

@@ -78,6 +78,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "outbox_pages",
         sql: include_str!("../../migrations/0022_outbox_pages.sql"),
     },
+    Migration {
+        version: 23,
+        name: "promote_skips_locked",
+        sql: include_str!("../../migrations/0023_promote_skips_locked.sql"),
+    },
 ];
 
 /// Lets one node migrate at a time.

@@ -395,6 +395,66 @@ async fn two_promotions_make_one_head() -> Result<()> {
     Ok(())
 }
 
+/// Jobs 1 and 2 of two lanes have no head, and a session locks the rows that ask to look at the lane of job 1.
+#[tokio::test]
+async fn a_promotion_passes_over_lanes_to_look_at_that_are_locked() -> Result<()> {
+    let db = TestDb::new().await?;
+    let insert = |id: i64, lane: &str| {
+        format!(
+            "insert into pitwheel.job (id, run_at, enqueued_at, max_attempts, priority, queue, kind, payload, lane)
+            values ({id}, clock_timestamp(), clock_timestamp(), 20, 0, 'default', 'test', '{{}}', '{lane}')"
+        )
+    };
+    let start = |title| {
+        let start = Explorer::new(&db, title).setup(&insert(1, LANE)).setup(&insert(2, "\"other\""));
+        start.afterwards("maintenance", promote)
+    };
+    let locks = |how: &'static str, end: &'static str| {
+        let sql = format!(
+            "select count(*) from (select from pitwheel.lane_check where lane = '{LANE}' for {how}) as locked"
+        );
+        Session::new("a").sql("begin").sql_as("lock", sql).sql(end)
+    };
+    for how in ["update", "key share"] {
+        for end in ["commit", "rollback"] {
+            let right = start("locked lane to look at × promote")
+                .session(locks(how, end))
+                .session(Session::new("b").step("promote", promote))
+                .explore()
+                .await?;
+            right.never(|run| run.failed() || run.end() != "1 waiting | 2 waiting");
+            right.sometimes(|run| run.output("b.promote") == "1" && run.output("maintenance") == "1");
+        }
+    }
+    // A deletion that is undone.
+    let deletes = Session::new("a")
+        .sql("begin")
+        .sql_as("delete", format!("delete from pitwheel.lane_check where lane = '{LANE}'"))
+        .sql("rollback");
+    start("lane to look at, deletion rolled back × promote × promote")
+        .session(deletes)
+        .session(Session::new("b").step("promote", promote))
+        .session(promotes("c"))
+        .explore()
+        .await?
+        .never(|run| run.failed() || run.end() != "1 waiting | 2 waiting");
+
+    // A promotion that passes over the row, after which the next one reads on as if none were left.
+    Explorer::new(&db, "locked lane to look at × promote, reads on")
+        .setup(&insert(1, LANE))
+        .session(locks("update", "commit"))
+        .session(Session::new("b").step("promote", promote))
+        .afterwards("maintenance", async |connection: &mut Connection| {
+            let now = "select pg_snapshot_xmin(pg_current_snapshot())::text";
+            let first: String = connection.client.query_one(now, &[]).await?.get(0);
+            Ok(promote_checked(&connection.client, &first).await?.queues.len().to_string())
+        })
+        .explore()
+        .await?
+        .sometimes(stranded);
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_cancel_of_the_head_beside_an_enqueue_strands_nothing() -> Result<()> {
     let db = TestDb::new().await?;
