@@ -39,7 +39,10 @@ impl<T> Later<T> {
 
     /// The job has ended.
     pub(super) fn ended(&mut self, claim: Claim) {
-        self.refusals.remove(&claim);
+        // For almost all jobs there is nothing to forget, and they need not be hashed.
+        if !self.refusals.is_empty() {
+            self.refusals.remove(&claim);
+        }
     }
 
     /// Takes the endings that are due.

@@ -96,15 +96,15 @@ async fn write(core: &Core, batch: Vec<Settlement>) {
     core.settled(&batch, &results);
     core.backend().hint_followers(written_followers(&batch, &results)).await;
     core.backend().hint_due(&due).await;
-    let now = Instant::now();
+    let (mut later, now) = (core.later(), Instant::now());
     for (settlement, result) in batch.into_iter().zip(results) {
         let claim = settlement.claim;
         match result {
-            SettleResult::Written | SettleResult::Already | SettleResult::Lost => core.later().ended(claim),
-            SettleResult::Locked => core.later().add([settlement], now),
+            SettleResult::Written | SettleResult::Already | SettleResult::Lost => later.ended(claim),
+            SettleResult::Locked => later.add([settlement], now),
             SettleResult::Refused(problem) => {
                 let retry = refused(core, claim, &problem);
-                core.later().add_refused(claim, retry, now);
+                later.add_refused(claim, retry, now);
             }
         }
     }
