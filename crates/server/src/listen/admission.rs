@@ -67,6 +67,8 @@ impl Open {
     }
 
     fn set_idle(&mut self, id: u64, served: bool) {
+        // It may be idle already: two calls that ended at the same time both say so.
+        self.set_busy(id);
         let turn = Turn { served, since: self.tick() };
         if let Some(place) = self.connections.get_mut(&id) {
             place.turn = Some(turn);
@@ -97,10 +99,10 @@ impl Open {
         let is_of =
             |id: &u64| of.is_none_or(|of| self.connections.get(id).is_some_and(|place| place.address == of));
         let Some(id) = self.idle.values().copied().find(is_of) else { return false };
-        if let Some(place) = self.remove(id) {
+        self.remove(id).is_some_and(|place| {
             place.evicted.cancel();
-        }
-        true
+            true
+        })
     }
 }
 
@@ -246,6 +248,18 @@ mod tests {
         assert!(served.evicted().is_cancelled());
         drop((served, silent));
         assert_eq!(admission.open().connections.len(), 1, "what was evicted is not counted twice");
+    }
+
+    #[test]
+    fn calls_that_end_at_the_same_time_leave_one_turn() {
+        let admission = Admission::new(Limits { total: 1, per_address: 1 });
+        let admitted = admission.admit(address(1)).expect("room");
+        drop(admitted.begin_call());
+        // The other one was counted as ended before, and gets the lock only now.
+        admission.open().set_idle(admitted.id, true);
+        assert_eq!(admission.open().idle.len(), 1);
+        let _call = admitted.begin_call();
+        assert!(admission.admit(address(2)).is_none(), "its call is under way");
     }
 
     #[test]
