@@ -51,6 +51,9 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 const SHUTDOWN_MAX: Duration = Duration::from_secs(16);
 /// Streams and calls at a time on one connection.
 const CALLS_MAX: u32 = 2000;
+/// A connection is closed after so many streams that had to be reset because of an error of its client, which is hyper's own limit. A
+/// reset stream does not count as a call, but takes memory until the client reads that it was reset.
+const RESETS_MAX: usize = 1024;
 
 /// A server, to be run in a program of its own or beside other work.
 ///
@@ -227,6 +230,8 @@ impl Server {
             .http2_keepalive_interval(Some(KEEPALIVE))
             .http2_keepalive_timeout(Some(KEEPALIVE / 2))
             .max_concurrent_streams(CALLS_MAX)
+            // Without this, tonic switches the limit off.
+            .http2_max_local_error_reset_streams(Some(RESETS_MAX))
             .add_routes(Routes::from(routes))
             .serve_with_incoming_shutdown(incoming(listener, tls, &background.tasks), shutdown);
         tokio::select! {
