@@ -1,5 +1,6 @@
 //! What a node shows of itself: metrics, traces, and events for watchers.
 
+pub(crate) mod database_check;
 pub(crate) mod health;
 pub(crate) mod metrics;
 mod queue_gauges;

@@ -34,9 +34,10 @@ use crate::http::recover::StaleAfter;
 use crate::http::router::{Api, not_found, probe_routes, router};
 use crate::limits;
 use crate::listen::bodies::{Bodies, read_body};
-use crate::listen::connections::{count_call, hold_call, incoming};
+use crate::listen::connections::{hold_call, incoming, limit_probes, note_request};
 use crate::listen::reflection::{REFLECTION_BYTES_MAX, Reflections, limit_reflection};
 use crate::listen::tls::Tls;
+use crate::observe::database_check::DatabaseCheck;
 use crate::observe::health;
 use crate::observe::metrics::{self, Metrics};
 use crate::observe::traces;
@@ -203,6 +204,7 @@ impl Server {
             node: node.clone(),
             watch: watch.clone(),
             readiness: readiness.clone(),
+            database: Arc::new(DatabaseCheck::new(pitwheel.clone())),
             document: Arc::new(document),
             stale_after: StaleAfter(options.stale_after),
             pitwheel,
@@ -283,8 +285,9 @@ fn layered(routes: Router, bodies: Bodies, authentication: Arc<Authentication>) 
         .layer(from_fn_with_state(Arc::new(bodies), read_body))
         .layer(from_fn_with_state(Arc::<Reflections>::default(), limit_reflection))
         .layer(from_fn(hold_call))
+        .layer(from_fn(limit_probes))
         .layer(from_fn_with_state(authentication, authenticate))
-        .layer(from_fn(count_call))
+        .layer(from_fn(note_request))
 }
 
 /// The gRPC services, with health checks, and `reflection`, which describes them.

@@ -18,6 +18,7 @@ use tonic::client::Grpc;
 use tonic::codegen::Service;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Code, Request, Status};
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tonic_prost::ProstCodec;
 
 use crate::support::Node;
@@ -151,6 +152,22 @@ async fn a_body_that_is_never_completed_is_given_up() -> Result<()> {
     let (http, grpc) = tokio::join!(held.status(), none);
     assert_eq!(http?, 408);
     assert_eq!(grpc?.code(), Code::DeadlineExceeded);
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_health_check_that_is_never_completed_is_given_up_at_once() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = start_with_tokens(&db).await?;
+    let mut client = Grpc::new(tonic::transport::Endpoint::new(node.url())?.connect().await?);
+    client.ready().await?;
+    let request = Request::new(stream::pending());
+    let path = PathAndQuery::from_static("/grpc.health.v1.Health/Check");
+    let codec = ProstCodec::<HealthCheckRequest, HealthCheckResponse>::default();
+    let started = Instant::now();
+    let answer = timeout(WAIT_MAX, client.client_streaming(request, path, codec)).await?;
+    assert_eq!(answer.map(drop).expect_err("given up").code(), Code::DeadlineExceeded);
+    assert!(started.elapsed() < AT_ONCE, "{:?}", started.elapsed());
     node.stop().await
 }
 

@@ -10,6 +10,7 @@ use pitwheel::{Context, State, Worker};
 use pitwheel_testkit::{Http, TestDb, Work, start_worker, wait_until};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinSet;
 
 use crate::support::Node;
 
@@ -267,7 +268,30 @@ async fn a_node_reports_its_health_and_its_readiness() -> Result<()> {
         .await?
         .batch_execute("update pitwheel.migration set version = version + 100, breaking = true")
         .await?;
-    assert_eq!(http.get("/readyz").await?.status, 503);
+    wait_until("it is not ready", async || Ok(http.get("/readyz").await?.status == 503)).await?;
     assert_eq!(http.get("/healthz").await?.status, 200);
+    node.stop().await
+}
+
+#[tokio::test]
+async fn probes_that_wait_for_the_database_leave_its_connections_to_others() -> Result<()> {
+    let (db, node, http) = serve().await?;
+    let locker = db.client().await?;
+    locker.batch_execute("begin; lock table pitwheel.migration in access exclusive mode").await?;
+    let mut probes = JoinSet::new();
+    for _ in 0..50 {
+        let http = http.clone();
+        probes.spawn(async move { http.get("/readyz").await });
+    }
+    let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    wait_until("a probe waits", async || Ok(db.count(waiting).await? > 0)).await?;
+    for _ in 0..50 {
+        let jobs = json!({ "jobs": [{ "kind": "work", "payload": {} }] });
+        assert_eq!(http.post("/api/v1/jobs", &jobs).await?.status, 201);
+    }
+    locker.batch_execute("rollback").await?;
+    for probe in probes.join_all().await {
+        assert_eq!(probe?.status, 200);
+    }
     node.stop().await
 }

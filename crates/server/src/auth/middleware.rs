@@ -33,9 +33,7 @@ pub(crate) struct Authentication {
 
 impl Authentication {
     fn is_public(&self, path: &str) -> bool {
-        PUBLIC_PATHS.contains(&path)
-            || path.starts_with(PUBLIC_GRPC_PREFIX)
-            || self.public_prefixes.iter().any(|prefix| path.starts_with(prefix))
+        is_probe(path) || self.public_prefixes.iter().any(|prefix| path.starts_with(prefix))
     }
 
     /// The caller of a request without a token: a program on this machine. The protocol does not matter: a page can send
@@ -118,6 +116,11 @@ pub(crate) fn refusal(request: &Request, problem: Problem) -> Response {
         return Status::from(problem).into_http::<axum::body::Body>().into_response();
     }
     problem.into_response()
+}
+
+/// Whether a path belongs to a probe of this server, which needs no authentication.
+pub(crate) fn is_probe(path: &str) -> bool {
+    PUBLIC_PATHS.contains(&path) || path.starts_with(PUBLIC_GRPC_PREFIX)
 }
 
 /// Whether a path belongs to a gRPC service.

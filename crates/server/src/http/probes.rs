@@ -7,11 +7,11 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use pitwheel::Pitwheel;
 use serde_json::{Value, json};
 
 use crate::auth::caller::{Caller, Permission};
 use crate::dispatch::node::Node;
+use crate::observe::database_check::DatabaseCheck;
 use crate::observe::metrics::{Metrics, NodeGauges};
 use crate::observe::watch::Watch;
 use crate::problem::Problem;
@@ -25,13 +25,13 @@ pub(crate) async fn health() -> Json<Value> {
 /// The application is ready, the database answers, and its schema fits this version.
 pub(crate) async fn ready(
     State(readiness): State<Readiness>,
-    State(pitwheel): State<Pitwheel>,
+    State(database): State<Arc<DatabaseCheck>>,
 ) -> Result<Response, Problem> {
     if let Some(reason) = readiness.reason() {
         let body = Json(json!({ "status": "not_ready", "reason": reason }));
         return Ok((StatusCode::SERVICE_UNAVAILABLE, body).into_response());
     }
-    pitwheel.check_schema().await?;
+    database.result().await?;
     Ok(Json(json!({ "status": "ready" })).into_response())
 }
 

@@ -25,6 +25,7 @@ use crate::http::{
     recurring, tokens, workers,
 };
 use crate::limits;
+use crate::observe::database_check::DatabaseCheck;
 use crate::observe::metrics::Metrics;
 use crate::observe::watch::Watch;
 use crate::problem::Problem;
@@ -45,6 +46,7 @@ pub(crate) struct Api {
     pub(crate) watch: Arc<Watch>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) readiness: Readiness,
+    pub(crate) database: Arc<DatabaseCheck>,
     pub(crate) document: Arc<OpenApi>,
     pub(crate) stale_after: StaleAfter,
 }
@@ -88,6 +90,12 @@ impl FromRef<Api> for StaleAfter {
 impl FromRef<Api> for Readiness {
     fn from_ref(api: &Api) -> Readiness {
         api.readiness.clone()
+    }
+}
+
+impl FromRef<Api> for Arc<DatabaseCheck> {
+    fn from_ref(api: &Api) -> Arc<DatabaseCheck> {
+        api.database.clone()
     }
 }
 

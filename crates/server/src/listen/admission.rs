@@ -5,10 +5,13 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
 /// Connections of a node, if it may open enough files. Each costs memory for its buffers.
 const CONNECTIONS_MAX: usize = 10_000;
+/// Probes of one connection at a time. They need no token, so their number is limited with that of the connections.
+const PROBES_MAX: usize = 16;
 /// One of so many files stays for the database, the listener and all else.
 const FILES_RESERVED: usize = 4;
 
@@ -131,8 +134,14 @@ impl Admission {
         open.connections.insert(id, Place { address, evicted: evicted.clone(), turn: None });
         *open.by_address.entry(address).or_default() += 1;
         open.set_idle(id, false);
-        let (served, calls) = (AtomicBool::new(false), AtomicUsize::new(0));
-        Some(Arc::new(Admitted { id, evicted, served, calls, admission: self.clone() }))
+        Some(Arc::new(Admitted {
+            id,
+            evicted,
+            served: AtomicBool::new(false),
+            calls: AtomicUsize::new(0),
+            probes: Semaphore::new(PROBES_MAX),
+            admission: self.clone(),
+        }))
     }
 }
 
@@ -154,6 +163,8 @@ pub(crate) struct Admitted {
     served: AtomicBool,
     /// Calls under way.
     calls: AtomicUsize,
+    /// Places for probes.
+    probes: Semaphore,
     admission: Arc<Admission>,
 }
 
@@ -168,13 +179,26 @@ impl Admitted {
         self.served.load(Ordering::Acquire)
     }
 
-    /// The connection has sent a request. It is not closed to make room while the call is under way.
-    pub(crate) fn begin_call(self: &Arc<Admitted>) -> Call {
+    /// The connection has sent a request: it makes room after those that were idle before it.
+    pub(crate) fn note_request(&self) {
         self.served.store(true, Ordering::Release);
+        let mut open = self.admission.open();
+        if self.calls.load(Ordering::Acquire) == 0 {
+            open.set_idle(self.id, true);
+        }
+    }
+
+    /// The connection is not closed to make room while this call is under way.
+    pub(crate) fn begin_call(self: &Arc<Admitted>) -> Call {
         if self.calls.fetch_add(1, Ordering::AcqRel) == 0 {
             self.admission.open().set_busy(self.id);
         }
         Call { admitted: self.clone() }
+    }
+
+    /// A probe is under way until the permit is dropped. `None`: there are too many.
+    pub(crate) fn begin_probe(&self) -> Option<SemaphorePermit<'_>> {
+        self.probes.try_acquire().ok()
     }
 
     fn end_call(&self) {

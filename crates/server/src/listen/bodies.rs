@@ -32,6 +32,8 @@ const NODE_BYTES_MAX: usize = 8 * TOKEN_BYTES_MAX;
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
 /// The largest body of a health check, which needs no token: the name of a service.
 const HEALTH_BYTES_MAX: usize = 1024;
+/// How long the body of a health check may take. It comes with its request.
+const HEALTH_TIME_MAX: Duration = Duration::from_secs(1);
 /// The bytes before a message of gRPC: whether it is compressed, and its length.
 const PREFIX_BYTES: usize = 5;
 
@@ -139,8 +141,8 @@ fn too_large(bytes: usize, max: usize) -> Problem {
     ))
 }
 
-fn too_slow() -> Problem {
-    Problem::too_slow(format!("the body was not complete after {BODY_TIME_MAX:?}: send smaller batches"))
+fn too_slow(limit: Duration) -> Problem {
+    Problem::too_slow(format!("the body was not complete after {limit:?}: send smaller batches"))
 }
 
 /// The message of a call that has one. A body with more is refused: the decoder decodes the second message too, and nothing has
@@ -173,8 +175,9 @@ pub(crate) async fn read_body(State(bodies): State<Arc<Bodies>>, request: Reques
     let (parts, body) = request.into_parts();
     let read = async {
         if is_health {
-            let read = axum::body::to_bytes(body, HEALTH_BYTES_MAX).await;
+            let read = timeout(HEALTH_TIME_MAX, axum::body::to_bytes(body, HEALTH_BYTES_MAX)).await;
             return read
+                .map_err(|_| too_slow(HEALTH_TIME_MAX))?
                 .map(|bytes| (bytes, None))
                 .map_err(|_| too_large(HEALTH_BYTES_MAX + 1, HEALTH_BYTES_MAX));
         }
@@ -184,7 +187,7 @@ pub(crate) async fn read_body(State(bodies): State<Arc<Bodies>>, request: Reques
         }
         Ok((bytes, Some(room)))
     };
-    match timeout(BODY_TIME_MAX, read).await.unwrap_or_else(|_| Err(too_slow())) {
+    match timeout(BODY_TIME_MAX, read).await.unwrap_or_else(|_| Err(too_slow(BODY_TIME_MAX))) {
         Ok((bytes, _room)) => next.run(Request::from_parts(parts, Body::from(bytes))).await,
         Err(problem) => refusal(&Request::from_parts(parts, Body::empty()), problem),
     }

@@ -25,7 +25,9 @@ use tokio_util::task::TaskTracker;
 use tonic::transport::server::Connected;
 
 use crate::auth::caller::Caller;
+use crate::auth::middleware::{is_probe, refusal};
 use crate::listen::admission::{Admission, Admitted, Call, Limits};
+use crate::problem::Problem;
 
 /// A handshake that takes longer is given up.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
@@ -37,8 +39,11 @@ const FIRST_BYTES: usize = 24;
 const READY_MAX: usize = 64;
 /// Wait after a failed accept: the process may be out of file descriptors for a moment.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// A connection whose client reads nothing for this long, although there is something to read, is closed. The layers above read nothing
+/// while they cannot write, so they would not notice that it must be closed.
+const WRITE_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// A connection. Reading from it fails when its client sends nothing, and when it must make room for another one.
+/// A connection. Reading and writing fail when its client sends or reads nothing, and when it must make room for another one.
 pub(crate) struct Connection {
     socket: Socket,
     admitted: Arc<Admitted>,
@@ -48,6 +53,8 @@ pub(crate) struct Connection {
     deadline: Option<Pin<Box<Sleep>>>,
     /// How many bytes were read until then.
     first_bytes: usize,
+    /// Set while the client does not read what is written.
+    unread: Option<Pin<Box<Sleep>>>,
 }
 
 enum Socket {
@@ -59,7 +66,7 @@ impl Connection {
     fn new(socket: Socket, admitted: Arc<Admitted>) -> Connection {
         let evicted = Box::pin(admitted.evicted().cancelled_owned());
         let deadline = Some(Box::pin(tokio::time::sleep(FIRST_BYTES_WAIT_MAX)));
-        Connection { socket, admitted, evicted, deadline, first_bytes: 0 }
+        Connection { socket, admitted, evicted, deadline, first_bytes: 0, unread: None }
     }
 
     /// Whether the connection must be closed. Registers the task to be woken when that changes.
@@ -69,6 +76,27 @@ impl Connection {
         }
         self.evicted.as_mut().poll(context).is_ready()
             || self.deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(context).is_ready())
+    }
+
+    /// Writes, unless the connection must be closed or its client has not read for too long.
+    fn poll_socket<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut (dyn AsyncWrite + Unpin)>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if self.is_over(context) {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        let written = match &mut self.socket {
+            Socket::Plain(stream) => write(Pin::new(stream), context),
+            Socket::Tls(stream) => write(Pin::new(stream), context),
+        };
+        if written.is_ready() {
+            self.unread = None;
+            return written;
+        }
+        let unread = self.unread.get_or_insert_with(|| Box::pin(tokio::time::sleep(WRITE_WAIT_MAX)));
+        unread.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -154,14 +182,30 @@ impl Connected for Connection {
     }
 }
 
-/// Counts the call of a request as under way until there is an answer.
-pub(crate) async fn count_call(request: Request, next: Next) -> Response {
-    let _call = request.extensions().get::<Arc<Admitted>>().map(Admitted::begin_call);
+/// Notes that a connection has sent a request.
+pub(crate) async fn note_request(request: Request, next: Next) -> Response {
+    if let Some(admitted) = request.extensions().get::<Arc<Admitted>>() {
+        admitted.note_request();
+    }
     next.run(request).await
 }
 
-/// Counts the call of a caller who was authenticated until the answer is sent: it may be a stream. An answer to other callers does not
-/// keep the connection: a client that never reads it would do so without a token.
+/// Refuses a probe if its connection has too many under way.
+pub(crate) async fn limit_probes(request: Request, next: Next) -> Response {
+    let admitted =
+        request.extensions().get::<Arc<Admitted>>().filter(|_| is_probe(request.uri().path())).cloned();
+    let Some(admitted) = admitted else { return next.run(request).await };
+    let Some(_probe) = admitted.begin_probe() else {
+        return refusal(
+            &request,
+            Problem::busy("this connection has too many probes under way: send fewer at a time"),
+        );
+    };
+    next.run(request).await
+}
+
+/// Counts the call of a caller who was authenticated as under way until the answer is sent: it may be a stream. Calls of others do not
+/// keep the connection: a client that sends only a part of its request, or never reads the answer, would do so without a token.
 pub(crate) async fn hold_call(request: Request, next: Next) -> Response {
     let admitted = request.extensions().get::<Arc<Admitted>>();
     let is_authenticated = request.extensions().get::<Caller>().is_some();
@@ -223,24 +267,15 @@ impl AsyncWrite for Connection {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let connection = self.get_mut();
         connection.deadline = None;
-        match &mut connection.socket {
-            Socket::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
-            Socket::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
-        }
+        connection.poll_socket(context, |socket, context| socket.poll_write(context, bytes))
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().socket {
-            Socket::Plain(stream) => Pin::new(stream).poll_flush(context),
-            Socket::Tls(stream) => Pin::new(stream).poll_flush(context),
-        }
+        self.get_mut().poll_socket(context, |socket, context| socket.poll_flush(context))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().socket {
-            Socket::Plain(stream) => Pin::new(stream).poll_shutdown(context),
-            Socket::Tls(stream) => Pin::new(stream).poll_shutdown(context),
-        }
+        self.get_mut().poll_socket(context, |socket, context| socket.poll_shutdown(context))
     }
 }
 
@@ -249,7 +284,7 @@ mod tests {
     use axum::Router;
     use axum::middleware::from_fn;
     use axum::routing::get;
-    use tokio::io::AsyncReadExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tonic::codegen::Service;
 
     use super::*;
@@ -273,7 +308,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_that_was_served_and_has_no_call_is_closed_to_make_room() {
         let (admission, admitted, mut connection, _client) = only_connection().await;
-        drop(admitted.begin_call());
+        admitted.note_request();
         let mut byte = [0];
         let mut reading = Box::pin(connection.read(&mut byte));
         assert!(futures_util::poll!(&mut reading).is_pending());
@@ -283,11 +318,58 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_connection_whose_client_does_not_read_is_closed_to_make_room() {
+        let (admission, admitted, mut connection, _client) = only_connection().await;
+        admitted.note_request();
+        let block = vec![0; 1 << 20];
+        let mut writing = Box::pin(async {
+            loop {
+                connection.write_all(&block).await?;
+            }
+        });
+        assert!(futures_util::poll!(&mut writing).is_pending(), "the buffers are full");
+        assert!(is_room(&admission));
+        let closed: io::Result<()> = tokio::time::timeout(HANDSHAKE_MAX, writing).await.expect("it is woken");
+        assert_eq!(closed.expect_err("closed").kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test]
+    async fn a_call_without_a_caller_does_not_keep_its_connection_while_it_is_under_way() {
+        let mut routes = Router::new()
+            .route("/", get(std::future::pending::<()>))
+            .layer(from_fn(hold_call))
+            .layer(from_fn(note_request));
+        let (admission, admitted, _connection, _client) = only_connection().await;
+        let mut request = Request::new(Body::empty());
+        request.extensions_mut().insert(admitted);
+        let mut call = Box::pin(routes.call(request));
+        assert!(futures_util::poll!(&mut call).is_pending());
+        assert!(is_room(&admission));
+    }
+
+    #[tokio::test]
+    async fn probes_of_one_connection_are_limited() {
+        let (_admission, admitted, _connection, _client) = only_connection().await;
+        let probe = || admitted.begin_probe();
+        let probes: Vec<_> = std::iter::from_fn(probe).collect();
+        let mut routes = Router::new().route("/healthz", get(|| async {})).layer(from_fn(limit_probes));
+        let mut status = async |path: &str| {
+            let mut request = Request::new(Body::empty());
+            *request.uri_mut() = path.parse().expect("a path");
+            request.extensions_mut().insert(admitted.clone());
+            routes.call(request).await.expect("an answer").status().as_u16()
+        };
+        assert_eq!((status("/healthz").await, status("/other").await), (429, 404));
+        drop(probes);
+        assert_eq!(status("/healthz").await, 200);
+    }
+
+    #[tokio::test]
     async fn only_the_answer_to_an_authenticated_caller_keeps_a_connection() {
         let mut routes = Router::new()
             .route("/", get(|| async { "answer" }))
             .layer(from_fn(hold_call))
-            .layer(from_fn(count_call));
+            .layer(from_fn(note_request));
         for (caller, keeps) in [(Some(Caller::loopback()), true), (None, false)] {
             let (admission, admitted, _connection, _client) = only_connection().await;
             let mut request = Request::new(Body::empty());
