@@ -11,6 +11,7 @@
 pub(crate) mod claim_hints;
 mod claim_job;
 mod claimer;
+mod closing;
 mod comparison;
 mod group;
 pub(crate) mod heartbeats;

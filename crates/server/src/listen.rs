@@ -4,5 +4,6 @@ pub(crate) mod admission;
 pub(crate) mod bodies;
 pub(crate) mod connections;
 mod entries;
+pub(crate) mod lifetimes;
 pub(crate) mod reflection;
 pub(crate) mod tls;

@@ -127,15 +127,13 @@ impl Node {
         self.claims.spawn(claim)
     }
 
-    /// Registers a worker and opens its stream. `process` is the name that the worker's process has in all its streams, or empty.
-    /// `keeps_ahead`: it keeps jobs that wait for a free slot. Returns the worker's id and what is sent to it. A worker without queues
-    /// gets only jobs that are claimed by their ids.
+    /// Registers a worker and opens its stream. Returns the worker's id and what is sent to it. A worker without queues gets only jobs
+    /// that are claimed by their ids.
     pub(crate) async fn open(
         &self,
         place: Place,
         worker: Registration,
-        process: String,
-        keeps_ahead: bool,
+        options: StreamOptions,
     ) -> Result<(i64, mpsc::Receiver<StreamMessage>), Error> {
         let id = self.pool.run(async |client| register(&client, &worker).await).await?;
         pitwheel::metrics::expect(&worker.queues, &worker.kinds);
@@ -143,7 +141,6 @@ impl Node {
         let mut streams = self.streams.lock();
         let has_queues = !worker.queues.is_empty();
         let (group, is_new) = streams.group(worker.queues, worker.kinds);
-        let options = StreamOptions { slots: worker.slots, token: worker.token, process, keeps_ahead };
         streams.open(id, group.clone(), options, sender);
         place.opened(&mut streams);
         drop(streams);

@@ -38,6 +38,7 @@ pub(crate) async fn run(reconciler: Reconciler) {
             continue;
         }
         next = Instant::now() + EVERY;
+        reconciler.streams.lock().cut_unread(Instant::now());
         if let Err(error) = reconciler.free_settled_elsewhere().await {
             tracing::warn!(%error, "cannot read what workers hold, will retry");
         }

@@ -14,6 +14,7 @@ use crate::dispatch::comparison::Comparison;
 use crate::dispatch::group::Group;
 use crate::dispatch::outstanding::{Outstanding, Stage};
 use crate::dispatch::suspects::Process;
+use crate::listen::lifetimes::Lifetime;
 
 /// Cancel messages that wait in a stream. Heartbeats carry cancel requests too, so more need not be queued.
 const CANCELS_MAX: usize = 16;
@@ -71,6 +72,7 @@ pub(crate) struct StreamOptions {
     pub(crate) process: String,
     /// Whether its worker keeps jobs that wait for a free slot.
     pub(crate) keeps_ahead: bool,
+    pub(crate) lifetime: Option<Lifetime>,
 }
 
 pub(crate) struct Stream {
@@ -78,6 +80,7 @@ pub(crate) struct Stream {
     /// The id of the token that it was opened with.
     pub(crate) token: Option<i64>,
     pub(crate) process: Process,
+    pub(crate) lifetime: Option<Lifetime>,
     pub(crate) slots: usize,
     /// Jobs that are claimed for it and not settled, and those that a claim under way may bring.
     pub(crate) taken: usize,
@@ -95,7 +98,7 @@ pub(crate) struct Stream {
     /// Wakes the sender of the stream when a slot is free for a job that was claimed ahead.
     sender: Option<Waker>,
     /// Bytes of jobs that wait for a slot, here or at the worker.
-    queued_bytes: usize,
+    pub(crate) queued_bytes: usize,
     /// The size of its recent jobs, about.
     mean_bytes: usize,
     pub(crate) messages: mpsc::Sender<StreamMessage>,
@@ -113,7 +116,7 @@ impl Stream {
         options: StreamOptions,
         messages: mpsc::Sender<StreamMessage>,
     ) -> Stream {
-        let StreamOptions { slots, token, process, keeps_ahead } = options;
+        let StreamOptions { slots, token, process, keeps_ahead, lifetime } = options;
         let process = Process::new(worker, token, &process);
         let alive_at = Instant::now();
         let comparison = Comparison::new(alive_at);
@@ -121,6 +124,7 @@ impl Stream {
             group,
             token,
             process,
+            lifetime,
             slots,
             taken: 0,
             reserved: 0,
@@ -139,13 +143,15 @@ impl Stream {
         }
     }
 
-    /// How many jobs to claim for it.
-    pub(crate) fn wanted(&self) -> usize {
+    /// How many jobs to claim for it. `is_crowded`: too many bytes wait in streams of its token, so it gets a job only when its worker has
+    /// read those before.
+    pub(crate) fn wanted(&self, is_crowded: bool) -> usize {
         if self.quiet || self.unsettled >= UNSETTLED_MAX {
             return 0;
         }
         let expected = self.taken.saturating_sub(self.running + self.unsettled);
         let fitting = QUEUE_BYTES_MAX.saturating_sub(self.queued_bytes) / self.mean_bytes;
+        let fitting = if is_crowded { usize::from(self.queued_bytes == 0) } else { fitting };
         self.pace.wanted(self.slots, self.free_slots(), expected).min(fitting.saturating_sub(self.reserved))
     }
 

@@ -14,6 +14,7 @@ use pitwheel::engine::limits::CLAIM_MAX;
 use pitwheel::engine::{AttemptInfo, Claimed, Hold, Reserved, SettleResult, Settlement};
 use tokio::sync::mpsc;
 
+use crate::dispatch::closing::ClosingStreams;
 use crate::dispatch::group::Group;
 use crate::dispatch::outstanding::{ClaimedJob, Outstanding, Stage};
 use crate::dispatch::source::Source;
@@ -39,6 +40,7 @@ pub(crate) struct Streams {
     open: HashMap<i64, Stream>,
     /// How many are being opened, by token.
     opening: HashMap<Option<i64>, usize>,
+    closing: ClosingStreams,
     outstanding: Outstanding,
     groups: Vec<Arc<Group>>,
     suspects: Suspects,
@@ -99,6 +101,7 @@ impl Streams {
     /// Ends a stream. What its worker holds stays its own, in the database. A group ends with its last stream.
     pub(crate) fn close(&mut self, worker: i64) {
         let Some(stream) = self.open.remove(&worker) else { return };
+        self.closing.add(&stream, Instant::now());
         self.outstanding.forget_worker(worker);
         if self.suspects.forget(&stream.process, worker) {
             self.wake_freed();
@@ -115,6 +118,11 @@ impl Streams {
         let workers: Vec<i64> =
             self.open.iter().filter(|(_, stream)| has_token(stream)).map(|(worker, _)| *worker).collect();
         workers.into_iter().for_each(|worker| self.close(worker));
+    }
+
+    /// Closes the connections of streams that were ended and that their clients do not let go of.
+    pub(crate) fn cut_unread(&mut self, now: Instant) {
+        self.closing.cut_unread(now);
     }
 
     /// Ends every stream.
@@ -142,11 +150,12 @@ impl Streams {
     /// several streams.
     pub(crate) fn reserve(&mut self, group: &Arc<Group>, only: Option<&BTreeSet<String>>) -> Reserved {
         let (turn, streams_min, now) = (group.next_turn(), group.streams_per_claim(), Instant::now());
+        let crowded = self.crowded_tokens();
         let Streams { open, suspects, .. } = self;
         let mut wanting: Vec<(i64, usize, &mut Stream)> = open
             .iter_mut()
             .filter(|(_, stream)| stream.is_of(group) && suspects.leave_room(&stream.process, now))
-            .map(|(worker, stream)| (*worker, stream.wanted(), stream))
+            .map(|(worker, stream)| (*worker, stream.wanted(crowded.contains(&stream.token)), stream))
             .filter(|(_, wanted, _)| *wanted > 0)
             .collect();
         if wanting.is_empty() {

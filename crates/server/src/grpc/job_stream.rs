@@ -12,6 +12,7 @@ use pitwheel_proto::v1;
 use pitwheel_proto::v1::stream_jobs_response::Event;
 use tokio::sync::mpsc;
 use tokio::time::{Sleep, sleep};
+use tokio_util::sync::DropGuard;
 use tonic::Status;
 
 use crate::dispatch::node::Node;
@@ -29,6 +30,8 @@ pub(crate) struct JobStream {
     ahead: VecDeque<Claimed>,
     /// Ends when they have waited for too long. Set while any waits.
     late: Option<Pin<Box<Sleep>>>,
+    /// Says when the stream is gone.
+    _lifetime: DropGuard,
 }
 
 impl JobStream {
@@ -36,9 +39,10 @@ impl JobStream {
         node: Arc<Node>,
         welcome: v1::Welcome,
         messages: mpsc::Receiver<StreamMessage>,
+        lifetime: DropGuard,
     ) -> JobStream {
-        let worker = welcome.worker_id;
-        JobStream { node, worker, welcome: Some(welcome), messages, ahead: VecDeque::new(), late: None }
+        let (worker, welcome) = (welcome.worker_id, Some(welcome));
+        JobStream { node, worker, welcome, messages, ahead: VecDeque::new(), late: None, _lifetime: lifetime }
     }
 
     /// The next message to the worker; `None`: the stream was ended.

@@ -20,12 +20,15 @@ use crate::dispatch::node::Node;
 use crate::dispatch::not_claimed::NotClaimed;
 use crate::dispatch::reports::NotWritten;
 use crate::dispatch::source::Source;
+use crate::dispatch::stream::StreamOptions;
 use crate::dispatch::streams::places::{Full, Place};
 use crate::grpc::job_stream::JobStream;
 use crate::grpc::messages::{claim, claim_message, claim_refused, duration};
 use crate::grpc::results::{self, Reported, Write};
 use crate::grpc::status::status;
 use crate::limits;
+use crate::listen::admission::Admitted;
+use crate::listen::lifetimes::Lifetime;
 use crate::problem::Problem;
 
 pub(crate) struct Workers {
@@ -197,6 +200,7 @@ impl WorkerService for Workers {
     ) -> Result<Response<Self::StreamJobsStream>, Status> {
         let caller = Caller::of(&request)?;
         caller.check(Permission::Work)?;
+        let (lifetime, guard) = Lifetime::new(request.extensions().get::<Arc<Admitted>>());
         let request = request.into_inner();
         let node = &self.node;
         let (slots, queues) = match request.job_id {
@@ -222,14 +226,21 @@ impl WorkerService for Workers {
             return Err(NotWritten::Stopping.into());
         }
         let place = self.take_place(&caller)?;
-        let opened = node.open(place, worker, request.process, request.keeps_ahead).await;
+        let options = StreamOptions {
+            slots,
+            token: caller.token(),
+            process: request.process,
+            keeps_ahead: request.keeps_ahead,
+            lifetime: Some(lifetime),
+        };
+        let opened = node.open(place, worker, options).await;
         let (worker_id, messages) = opened.map_err(status)?;
         let welcome = v1::Welcome {
             worker_id,
             lease: Some(duration(node.lease)),
             heartbeat_every: Some(duration(node.heartbeat_every())),
         };
-        let stream = JobStream::new(node.clone(), welcome, messages);
+        let stream = JobStream::new(node.clone(), welcome, messages, guard);
         match request.job_id {
             Some(job) => self.claim_for_stream(worker_id, job, stream).await.map(Response::new),
             None => Ok(Response::new(stream.boxed())),

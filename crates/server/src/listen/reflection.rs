@@ -1,16 +1,17 @@
 //! Limits of reflection streams. Their bodies are not read before the handler runs, and a tool needs one for a moment only.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use futures_util::{Stream, StreamExt};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::auth::middleware::refusal;
+use crate::listen::admission::Admitted;
+use crate::listen::lifetimes::{Place, Places};
 use crate::problem::Problem;
 
 /// The largest message to the reflection service: the name of a file or a symbol.
@@ -22,12 +23,12 @@ const STREAM_AGE_MAX: Duration = Duration::from_secs(60);
 
 /// The reflection streams that are open.
 pub(crate) struct Reflections {
-    places: Arc<Semaphore>,
+    places: Places,
 }
 
 impl Default for Reflections {
     fn default() -> Reflections {
-        Reflections { places: Arc::new(Semaphore::new(STREAMS_MAX)) }
+        Reflections { places: Places::new(STREAMS_MAX, STREAM_AGE_MAX) }
     }
 }
 
@@ -40,7 +41,8 @@ pub(crate) async fn limit_reflection(
     if !request.uri().path().starts_with("/grpc.reflection.") {
         return next.run(request).await;
     }
-    let Ok(place) = reflections.places.clone().try_acquire_owned() else {
+    let connection = request.extensions().get::<Arc<Admitted>>();
+    let Some(place) = reflections.places.take(connection, Instant::now()) else {
         let problem = Problem::busy("this node has too many reflection streams: retry later");
         return refusal(&request, problem);
     };
@@ -48,11 +50,7 @@ pub(crate) async fn limit_reflection(
 }
 
 /// The body until it ends, or for so long.
-fn limited(
-    body: Body,
-    place: OwnedSemaphorePermit,
-    age_max: Duration,
-) -> impl Stream<Item = Result<Bytes, axum::Error>> {
+fn limited(body: Body, place: Place, age_max: Duration) -> impl Stream<Item = Result<Bytes, axum::Error>> {
     let end = async move {
         tokio::time::sleep(age_max).await;
         drop(place);
@@ -68,16 +66,16 @@ mod tests {
 
     #[tokio::test]
     async fn a_reflection_stream_ends_and_frees_its_place() {
-        let places = Arc::new(Semaphore::new(2));
-        let place = || places.clone().try_acquire_owned().expect("room");
+        let places = Places::new(1, STREAM_AGE_MAX);
+        let take = || places.take(None, Instant::now());
+        let place = || take().expect("room");
         let endless = Body::from_stream(stream::pending::<Result<Bytes, axum::Error>>());
         let mut ended = limited(endless, place(), Duration::from_millis(1));
         assert!(ended.next().await.is_none());
         drop(ended);
-        assert_eq!(places.available_permits(), 2);
         let dropped = limited(Body::from("name"), place(), STREAM_AGE_MAX);
-        assert_eq!(places.available_permits(), 1);
+        assert!(take().is_none());
         drop(dropped);
-        assert_eq!(places.available_permits(), 2);
+        assert!(take().is_some());
     }
 }

@@ -2,14 +2,16 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::{Stream, StreamExt, stream};
-use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+
+use crate::listen::admission::Admitted;
+use crate::listen::lifetimes::Places;
 
 /// Watches of a node at a time.
 const WATCHES_MAX: usize = 1000;
@@ -19,13 +21,13 @@ const WATCH_AGE_MAX: Duration = Duration::from_secs(600);
 /// Answers that the services are served, as long as this node runs.
 pub(crate) struct HealthChecks {
     services: Vec<&'static str>,
-    watches: Arc<Semaphore>,
+    watches: Places,
 }
 
 /// The health checks of these services. The empty name stands for the node.
 pub(crate) fn service(services: &[&'static str]) -> HealthServer<HealthChecks> {
     let services = services.iter().copied().chain([""]).collect();
-    HealthServer::new(HealthChecks { services, watches: Arc::new(Semaphore::new(WATCHES_MAX)) })
+    HealthServer::new(HealthChecks { services, watches: Places::new(WATCHES_MAX, WATCH_AGE_MAX) })
 }
 
 fn response(status: ServingStatus) -> HealthCheckResponse {
@@ -50,8 +52,8 @@ impl Health for HealthChecks {
         &self,
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let watch = self.watches.clone().try_acquire_owned();
-        let watch = watch.map_err(|_| {
+        let connection = request.extensions().get::<Arc<Admitted>>();
+        let watch = self.watches.take(connection, Instant::now()).ok_or_else(|| {
             Status::resource_exhausted("this node has too many health watches: use Check, or retry later")
         })?;
         let is_known = self.services.contains(&request.get_ref().service.as_str());

@@ -1,8 +1,15 @@
-//! How many streams may be open, in all and per token. One that is being opened counts too: its worker is registered first, and
-//! many can be opened in that time.
+//! How many streams may be open, and how many bytes may wait in them, in all and per token. One that is being opened counts too: its
+//! worker is registered first, and many can be opened in that time. So does one that was ended here until its client lets go of it.
+
+use std::collections::{HashMap, HashSet};
 
 use crate::dispatch::streams::{SharedStreams, Streams};
 use crate::limits::{STREAMS_MAX, TOKEN_STREAMS_MAX};
+
+/// Bytes of jobs that wait in the streams of one token, before each of them gets one job at a time. Workers that read have far fewer.
+const TOKEN_QUEUE_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// The same for all streams of a node.
+const NODE_QUEUE_BYTES_MAX: usize = 4 * TOKEN_QUEUE_BYTES_MAX;
 
 /// Why there is no place for another stream.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,7 +31,9 @@ impl SharedStreams {
     /// Takes a place for a stream of a token.
     pub(crate) fn take_place(&self, token: Option<i64>) -> Result<Place, Full> {
         let mut streams = self.lock();
-        if streams.open.len() + streams.opening.values().sum::<usize>() >= STREAMS_MAX {
+        streams.closing.forget_gone();
+        let opening: usize = streams.opening.values().sum();
+        if streams.open.len() + opening + streams.closing.len() >= STREAMS_MAX {
             return Err(Full::Node);
         }
         if token.is_some_and(|id| streams.count_of_token(id) >= TOKEN_STREAMS_MAX) {
@@ -39,7 +48,20 @@ impl Streams {
     /// The number of streams that were opened, or are being opened, with a token.
     fn count_of_token(&self, token: i64) -> usize {
         let open = self.open.values().filter(|stream| stream.token == Some(token)).count();
-        open + self.opening.get(&Some(token)).copied().unwrap_or(0)
+        open + self.closing.count_of_token(token) + self.opening.get(&Some(token)).copied().unwrap_or(0)
+    }
+
+    /// The tokens in whose streams too many bytes wait.
+    pub(crate) fn crowded_tokens(&self) -> HashSet<Option<i64>> {
+        let total: usize = self.open.values().map(|stream| stream.queued_bytes).sum();
+        let mut by_token: HashMap<Option<i64>, usize> = HashMap::new();
+        if total >= TOKEN_QUEUE_BYTES_MAX {
+            self.open
+                .values()
+                .for_each(|stream| *by_token.entry(stream.token).or_default() += stream.queued_bytes);
+        }
+        by_token.retain(|_, bytes| *bytes >= TOKEN_QUEUE_BYTES_MAX || total >= NODE_QUEUE_BYTES_MAX);
+        by_token.into_keys().collect()
     }
 
     fn free_place(&mut self, token: Option<i64>) {

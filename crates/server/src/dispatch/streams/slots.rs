@@ -62,7 +62,7 @@ impl Streams {
             if let Some(stream) = self.open.get_mut(&worker) {
                 stream.reported(took);
                 stream.fill_slots(&mut self.outstanding, now);
-                if stream.wanted() > 0 {
+                if stream.wanted(false) > 0 {
                     stream.group.freed.notify_one();
                 }
             }

@@ -6,6 +6,7 @@ use pitwheel::engine::Ctid;
 
 use super::*;
 use crate::dispatch::stream::{job_bytes, stream_channel};
+use crate::listen::lifetimes::Lifetime;
 
 const WORKER: i64 = 1;
 
@@ -117,7 +118,7 @@ fn a_job_that_its_worker_keeps_has_a_slot_when_the_one_before_it_was_reported() 
     assert!(streams.reserve(&group, None).total > 1, "jobs are short");
     assert_eq!(start(&mut streams, 5..=6), [5, 6]);
     streams.ended([claim(5)].into_iter());
-    assert_eq!(streams.open[&WORKER].wanted(), 0, "they take longer than was known");
+    assert_eq!(streams.open[&WORKER].wanted(false), 0, "they take longer than was known");
     assert_eq!(running(&streams), [4]);
     streams.reported([claim(4)].into_iter());
     assert_eq!(running(&streams), [6]);
@@ -169,7 +170,7 @@ fn a_stream_gets_jobs_however_many_were_claimed_ahead_and_released() {
         streams.ended(released.into_iter());
     }
     streams.ended([claim(0)].into_iter());
-    assert_eq!(streams.open[&WORKER].wanted(), 1, "nothing waits for its slot");
+    assert_eq!(streams.open[&WORKER].wanted(false), 1, "nothing waits for its slot");
 }
 
 #[test]
@@ -297,4 +298,55 @@ fn a_claim_that_a_failover_lost_frees_its_slot_when_its_fence_is_given_again() {
     assert_eq!(streams.open[&other].taken, 1, "the report of the lost claim frees no slot of the other");
     streams.ended(std::iter::once(again));
     assert_eq!(streams.open[&other].taken, 0);
+}
+
+#[test]
+fn streams_of_a_token_that_are_not_read_get_few_bytes() {
+    let (mut streams, _messages) =
+        open(StreamOptions { slots: CLAIM_MAX, token: Some(1), ..StreamOptions::default() });
+    let group = streams.groups[0].clone();
+    let mut unread = Vec::new();
+    let mut add = |streams: &mut Streams, worker: i64, token: i64| {
+        let (sender, messages) = stream_channel(CLAIM_MAX);
+        let options = StreamOptions { slots: CLAIM_MAX, token: Some(token), ..StreamOptions::default() };
+        streams.open(worker, group.clone(), options, sender);
+        unread.push(messages);
+    };
+    (10..110).for_each(|worker| add(&mut streams, worker, 1));
+    let (mut bytes, mut id) = (0, 0);
+    loop {
+        let room = streams.reserve(&group, None);
+        if room.total == 0 {
+            break;
+        }
+        let jobs = room.slots_by_worker.iter().map(|worker| {
+            id += 1;
+            let claim = Claim { id, fence: 1, holder: *worker };
+            Claimed { claim, payload: "x".repeat(250_000), ..job(id) }
+        });
+        let jobs: Vec<Claimed> = jobs.collect();
+        bytes += jobs.iter().map(job_bytes).sum::<usize>();
+        assert_eq!(streams.send(jobs), []);
+    }
+    assert!(bytes < 256 * 1024 * 1024, "{bytes} bytes wait");
+    add(&mut streams, 200, 1);
+    assert_eq!(streams.reserve(&group, None).total, 1, "a stream that is read gets one job at a time");
+    add(&mut streams, 300, 2);
+    assert!(streams.reserve(&group, None).total > 1, "another token is not affected");
+}
+
+#[test]
+fn a_stream_that_was_ended_counts_until_its_client_lets_go_of_it() {
+    let (lifetime, guard) = Lifetime::new(None);
+    let (mut streams, _messages) = open(StreamOptions {
+        slots: 1,
+        token: Some(1),
+        lifetime: Some(lifetime),
+        ..StreamOptions::default()
+    });
+    streams.close(WORKER);
+    assert_eq!(streams.closing.count_of_token(1), 1);
+    drop(guard);
+    streams.closing.forget_gone();
+    assert_eq!(streams.closing.len(), 0);
 }
