@@ -1,13 +1,11 @@
 //! Gives back jobs that were claimed for a stream and are not sent.
 
-use std::collections::HashMap;
-
 use pitwheel::Claim;
 use pitwheel::engine::{RetryDelay, SettleResult, Settlement};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::dispatch::reports::Reports;
+use crate::dispatch::reports::{Endings, Reports};
 use crate::dispatch::source::Source;
 
 #[derive(Clone)]
@@ -37,7 +35,8 @@ impl Releaser {
         self.tasks.spawn(async move {
             let (mut endings, mut retry_delay) = (endings, RetryDelay::default());
             loop {
-                match reports.settle(endings.clone(), vec![Source::Node; endings.len()], HashMap::new()).await {
+                let sources = vec![Source::Node; endings.len()];
+                match reports.settle(Endings { endings: endings.clone(), sources, ..Endings::default() }).await {
                     Ok(results) => {
                         let mut results = results.into_iter();
                         let is_left =

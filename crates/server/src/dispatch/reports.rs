@@ -15,12 +15,25 @@ use crate::dispatch::claim_hints::ClaimHints;
 use crate::dispatch::recent::RecentClaims;
 use crate::dispatch::source::Source;
 use crate::dispatch::streams::SharedStreams;
+use crate::listen::bodies::Room;
 
 /// A batch of fewer endings waits a moment, which joins the reports of many workers into one commit.
 const ENOUGH: usize = 300;
 /// Reports that wait to be written. More callers than this wait until there is room, so that a slow database slows workers down
 /// instead of filling the memory.
 const REPORTS_MAX: usize = 1000;
+
+/// Endings to write together.
+#[derive(Default)]
+pub(crate) struct Endings {
+    pub(crate) endings: Vec<Settlement>,
+    /// Where each of them comes from.
+    pub(crate) sources: Vec<Source>,
+    /// The attempts, by job id, that were read from the database: a report that has waited for that does not wait for others.
+    pub(crate) attempts: HashMap<i64, AttemptInfo>,
+    /// The room of their bytes. `None`: they come from this node.
+    pub(crate) room: Option<Room>,
+}
 
 /// One report, and where its result is awaited.
 struct Report {
@@ -33,7 +46,9 @@ struct Report {
     attempts: HashMap<i64, AttemptInfo>,
     reply: oneshot::Sender<Result<Vec<SettleResult>, NotWritten>>,
     /// Its place among the reports that wait. It is free when the report was written, and not when its caller has given up.
-    _room: OwnedSemaphorePermit,
+    _place: OwnedSemaphorePermit,
+    /// The room of its bytes, likewise. `None`: it comes from this node.
+    _room: Option<Room>,
 }
 
 /// Why a report or a heartbeat was not written.
@@ -67,23 +82,19 @@ impl Reports {
     /// Gives jobs back that their workers never got; one result for each, in the same order.
     pub(crate) async fn release(&self, claims: Vec<Claim>) -> Result<Vec<SettleResult>, NotWritten> {
         let sources = vec![Source::Node; claims.len()];
-        self.settle(claims.into_iter().map(Settlement::release).collect(), sources, HashMap::new()).await
+        let endings = claims.into_iter().map(Settlement::release).collect();
+        self.settle(Endings { endings, sources, ..Endings::default() }).await
     }
 
     /// Writes endings; one result for each, in the same order. If the caller is dropped after the report was queued, the endings
-    /// are written all the same. `attempts` are those, by job id, that were read from the database: a report that has waited for that does not
-    /// wait for others.
-    pub(crate) async fn settle(
-        &self,
-        endings: Vec<Settlement>,
-        sources: Vec<Source>,
-        attempts: HashMap<i64, AttemptInfo>,
-    ) -> Result<Vec<SettleResult>, NotWritten> {
-        let room = self.room.clone().acquire_owned().await.map_err(|_| NotWritten::Stopping)?;
+    /// are written all the same.
+    pub(crate) async fn settle(&self, report: Endings) -> Result<Vec<SettleResult>, NotWritten> {
+        let Endings { endings, sources, attempts, room } = report;
+        let place = self.room.clone().acquire_owned().await.map_err(|_| NotWritten::Stopping)?;
         let (reply, replied) = oneshot::channel();
         let weight = endings.iter().map(weight).sum();
         self.queue
-            .push([Report { weight, endings, sources, attempts, reply, _room: room }])
+            .push([Report { weight, endings, sources, attempts, reply, _place: place, _room: room }])
             .map_err(|_| NotWritten::Stopping)?;
         replied.await.unwrap_or(Err(NotWritten::Stopping))
     }

@@ -18,7 +18,7 @@ use crate::auth::caller::{Caller, Permission};
 use crate::dispatch::heartbeats;
 use crate::dispatch::node::Node;
 use crate::dispatch::not_claimed::NotClaimed;
-use crate::dispatch::reports::NotWritten;
+use crate::dispatch::reports::{Endings, NotWritten};
 use crate::dispatch::source::Source;
 use crate::dispatch::stream::StreamOptions;
 use crate::dispatch::streams::places::{Full, Place};
@@ -28,6 +28,7 @@ use crate::grpc::results::{self, Reported, Write};
 use crate::grpc::status::status;
 use crate::limits;
 use crate::listen::admission::Admitted;
+use crate::listen::bodies::Room;
 use crate::listen::lifetimes::Lifetime;
 use crate::problem::Problem;
 
@@ -276,6 +277,7 @@ impl WorkerService for Workers {
     ) -> Result<Response<v1::ReportResultResponse>, Status> {
         let caller = Caller::of(&request)?;
         caller.check(Permission::Work)?;
+        let room = request.extensions().get::<Room>().cloned();
         let results = request.into_inner().results;
         limits::report("results", results.len()).map_err(status)?;
         let Read { reported, positions, mut problems } = read(results).map_err(status)?;
@@ -314,7 +316,7 @@ impl WorkerService for Workers {
             }
         }
         if !endings.is_empty() {
-            let results = self.node.reports.settle(endings, sources, attempts).await?;
+            let results = self.node.reports.settle(Endings { endings, sources, attempts, room }).await?;
             for (at, result) in ending_at.into_iter().zip(results) {
                 written[at] = match result {
                     SettleResult::Written => v1::Written::Yes,

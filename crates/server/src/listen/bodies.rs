@@ -46,8 +46,12 @@ pub(crate) struct Bodies {
     streamed_prefixes: Vec<String>,
 }
 
-/// Room for one body. Freed when it is dropped.
-type Room = (OwnedSemaphorePermit, OwnedSemaphorePermit);
+/// Room for one body, in the extensions of its request. Freed when the last copy is dropped: who keeps what was read after the caller
+/// has given up keeps its room too.
+#[derive(Debug, Clone)]
+pub(crate) struct Room {
+    _permits: Arc<(OwnedSemaphorePermit, OwnedSemaphorePermit)>,
+}
 
 impl Bodies {
     pub(crate) fn new(streamed_prefixes: Vec<String>) -> Bodies {
@@ -71,7 +75,8 @@ impl Bodies {
         let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
         let both = async {
             let of_token = self.of_token(token).acquire_many_owned(permits).await.ok()?;
-            Some((of_token, self.node.clone().acquire_many_owned(permits).await.ok()?))
+            let of_node = self.node.clone().acquire_many_owned(permits).await.ok()?;
+            Some(Room { _permits: Arc::new((of_token, of_node)) })
         };
         let room = timeout(ROOM_WAIT_MAX, both).await.ok().flatten();
         room.ok_or_else(|| Problem::busy("too many large requests are under way: send fewer at a time"))
@@ -188,7 +193,15 @@ pub(crate) async fn read_body(State(bodies): State<Arc<Bodies>>, request: Reques
         Ok((bytes, Some(room)))
     };
     match timeout(BODY_TIME_MAX, read).await.unwrap_or_else(|_| Err(too_slow(BODY_TIME_MAX))) {
-        Ok((bytes, _room)) => next.run(Request::from_parts(parts, Body::from(bytes))).await,
+        Ok((bytes, room)) => {
+            let mut request = Request::from_parts(parts, Body::from(bytes));
+            if let Some(room) = room.clone() {
+                request.extensions_mut().insert(room);
+            }
+            let response = next.run(request).await;
+            drop(room);
+            response
+        }
         Err(problem) => refusal(&Request::from_parts(parts, Body::empty()), problem),
     }
 }
