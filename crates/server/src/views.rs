@@ -220,6 +220,15 @@ pub struct Queue {
     pub oldest_due_at: Option<String>,
 }
 
+impl Queue {
+    /// A queue without jobs that is not paused.
+    pub(crate) fn empty(name: &str) -> Queue {
+        let name = name.to_owned();
+        let (waiting, running, later, blocked) = (0, 0, 0, 0);
+        Queue { name, paused_at: None, waiting, running, later, blocked, capped: false, oldest_due_at: None }
+    }
+}
+
 impl From<QueueSummary> for Queue {
     fn from(queue: QueueSummary) -> Queue {
         Queue {

@@ -256,6 +256,9 @@ async fn events_show_progress_and_state_as_they_change() -> Result<()> {
             break;
         }
     }
+    db.client().await?.batch_execute("delete from pitwheel.job where queue = 'mail'").await?;
+    let (_, queue) = queues.next().await?;
+    assert_eq!((&queue["name"], &queue["waiting"]), (&json!("mail"), &json!(0)), "its last job is gone");
     node.stop().await
 }
 

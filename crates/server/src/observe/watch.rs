@@ -190,7 +190,13 @@ impl Watcher {
         }
     }
 
+    /// Sends the queues that changed. One that is not listed any more has no jobs and was never paused; it is sent so, and forgotten.
     fn send_queues(&mut self, queues: &[Queue]) {
+        let listed: HashSet<&str> = queues.iter().map(|queue| queue.name.as_str()).collect();
+        let changes = &self.changes;
+        self.sent_queues.retain(|name, _| {
+            listed.contains(name.as_str()) || changes.try_send(Change::Queue(Queue::empty(name))).is_err()
+        });
         for queue in queues {
             if self.sent_queues.get(&queue.name) != Some(queue)
                 && self.changes.try_send(Change::Queue(queue.clone())).is_ok()
