@@ -4,11 +4,13 @@
 
 use std::collections::BTreeMap;
 
+use pitwheel::engine::limits::{PARENTS_MAX, STEPS_MAX};
 use pitwheel::{NewPipeline, Pipeline, PipelineDetail, Step};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use crate::http::extract::limited;
 use crate::http::jobs::JobToEnqueue;
 use crate::problem::Problem;
 use crate::schemas;
@@ -139,6 +141,7 @@ pub struct PipelineToCreate {
     #[schema(value_type = Option<schemas::OnFailure>)]
     on_failure: Option<String>,
     /// 1 to 1,000 steps.
+    #[serde(deserialize_with = "limited::<_, _, STEPS_MAX>")]
     #[schema(min_items = 1, max_items = 1000)]
     steps: Vec<StepToCreate>,
 }
@@ -151,7 +154,7 @@ struct StepToCreate {
     #[schema(example = "load", pattern = "^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,62}$")]
     name: String,
     /// The steps that it comes after, at most 100. They stand before it in the list. Without any it runs at once.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "limited::<_, _, PARENTS_MAX>")]
     #[schema(max_items = 100)]
     after: Vec<String>,
     /// Its job, which has no `key`. A delay counts from the time at which the step could run.

@@ -18,9 +18,11 @@ fn entries(path: &str) -> &'static [Entries] {
         "/pitwheel.v1.WorkerService/StreamJobs" => {
             &[(&[2], "queues", QUEUES_MAX), (&[3], "kinds", KINDS_MAX)]
         }
-        "/pitwheel.v1.WorkerService/Heartbeat" => {
-            &[(&[2], "ended streams", SETTLE_MAX), (&[2, 2], "claims in `holding`", HOLDING_MAX)]
-        }
+        "/pitwheel.v1.WorkerService/Heartbeat" => &[
+            (&[1], "workers", SETTLE_MAX),
+            (&[2], "ended streams", SETTLE_MAX),
+            (&[2, 2], "claims in `holding`", HOLDING_MAX),
+        ],
         "/pitwheel.v1.WorkerService/ReportResult" => {
             &[(&[1], "results", SETTLE_MAX), (&[1, 2, 3], "followers", SETTLE_MAX * FOLLOWERS_MAX)]
         }
