@@ -4,7 +4,8 @@
 #   $@    the command; it replaces this shell and so keeps its process id
 #
 # A line from the owner ends the watcher without a kill: the owner has already waited for the command, and its process id
-# may belong to another process by now. SIGKILL, because a stopped command must end too.
+# may belong to another process by now. SIGKILL, because a stopped command must end too. SIGPIPE is ignored: the owner may have been killed before
+# it was told that the watcher runs.
 exec 3<&0
-/bin/sh -c 'echo watching >&0; read -r _ || kill -s KILL "$1"' pitwheel-watcher "$$" <&3 3<&- >/dev/null 2>&1 &
+/bin/sh -c 'trap "" PIPE; echo watching >&0; read -r _ || kill -s KILL "$1"' pitwheel-watcher "$$" <&3 3<&- >/dev/null 2>&1 &
 exec "$@" </dev/null 3<&-

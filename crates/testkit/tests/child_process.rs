@@ -1,6 +1,8 @@
 //! A child process ends with its owner, however the owner ends and whatever the child does.
 
 use std::io::{BufRead, BufReader};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
@@ -64,6 +66,21 @@ fn a_stopped_child_ends_with_its_owner() -> Result<()> {
     let (mut owner, children) = spawn_owner("stopped")?;
     owner.kill()?;
     block_until("the children end", || !children.iter().any(|&pid| is_alive(pid)))
+}
+
+#[test]
+fn a_child_ends_whose_owner_was_killed_before_its_watcher_ran() -> Result<()> {
+    let (owner, watcher_stdin) = UnixStream::pair()?;
+    drop(owner);
+    let mut shell = Command::new("/bin/sh");
+    let script = include_str!("../src/end_with_owner.sh");
+    shell.args(["-c", script, "pitwheel-child", "sleep", "600"]).stdin(OwnedFd::from(watcher_stdin));
+    let mut child = shell.spawn()?;
+    let ended = block_until("the child ends", || child.try_wait().is_ok_and(|ended| ended.is_some()));
+    // If it has not.
+    let _ = child.kill();
+    child.wait()?;
+    ended
 }
 
 #[test]
