@@ -99,6 +99,8 @@ impl Uploads {
             self.check_size(&upload)?;
             file.write_all(&chunk).await.map_err(|error| self.failed(&error))?;
         }
+        // The last write may still be on its way, and `sync_all` would drop its error.
+        file.flush().await.map_err(|error| self.failed(&error))?;
         file.sync_all().await.map_err(|error| self.failed(&error))?;
         Ok(upload)
     }

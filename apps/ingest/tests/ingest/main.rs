@@ -5,6 +5,7 @@ mod bad_input;
 mod chain;
 mod commands;
 mod crash;
+mod full_disk;
 mod interleave;
 mod lanes;
 mod loads;
