@@ -45,6 +45,11 @@ impl KafkaProducer {
         self.topics.check(&self.producer, name).await
     }
 
+    /// A new request: topics that were not clear before are asked for again.
+    pub(super) fn next_request(&mut self) {
+        self.topics.next_request();
+    }
+
     /// Asks for the topic again the next time.
     pub(super) fn forget_topic(&mut self, name: &str) {
         self.topics.forget(name);

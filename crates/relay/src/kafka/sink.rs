@@ -70,6 +70,7 @@ impl Kafka {
                 return attempts;
             }
         };
+        producer.next_request();
         for (at, message) in messages.iter().enumerate() {
             let key = message.event.entity_key.as_str();
             if stopped.contains(key) {

@@ -15,8 +15,8 @@ const ASK_MAX: Duration = Duration::from_secs(5);
 /// A topic that was just created, also by this question, is known everywhere after a moment.
 const ASKS: usize = 4;
 const ASK_EVERY: Duration = Duration::from_millis(100);
-/// How long a topic counts as missing.
-const MISSING: Duration = Duration::from_secs(5);
+/// How long an answer counts that a topic cannot be used.
+const UNUSABLE: Duration = Duration::from_secs(5);
 
 /// Whether a topic can be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,16 +37,20 @@ impl Topics {
     /// Whether the topic can be used, from memory if it was asked for.
     pub(super) async fn check(&mut self, producer: &ThreadedProducer<Reports>, name: &str) -> Topic {
         if let Some((topic, since)) = self.known.get(name)
-            && (*topic == Topic::Exists || since.elapsed() < MISSING)
+            && (*topic == Topic::Exists || since.elapsed() < UNUSABLE)
         {
             return topic.clone();
         }
         let topic =
             if is_name(name) { ask_again(producer, name).await } else { Topic::Refused(bad_name(name)) };
-        if !matches!(topic, Topic::Unknown(_)) {
-            self.known.insert(name.to_owned(), (topic.clone(), Instant::now()));
-        }
+        self.known.insert(name.to_owned(), (topic.clone(), Instant::now()));
         topic
+    }
+
+    /// A new request: topics that were not clear before are asked for again. Within a request, a question for each of thousands of entities
+    /// would take longer than the batch may, and events of other topics would wait for it.
+    pub(super) fn next_request(&mut self) {
+        self.known.retain(|_, (topic, _)| !matches!(topic, Topic::Unknown(_)));
     }
 
     /// Asks again the next time: it does not exist any more.

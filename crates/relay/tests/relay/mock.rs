@@ -89,6 +89,22 @@ async fn a_broker_that_went_away_and_came_back_gets_the_events() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_topic_without_a_leader_does_not_use_up_the_time_of_others() -> Result<()> {
+    let (cluster, mut kafka) = start()?;
+    cluster.create_topic("headless", PARTITIONS, 1)?;
+    cluster.topic_error("headless", RDKafkaRespErr::RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE)?;
+    cluster.broker_round_trip_time(1, Duration::from_millis(50))?;
+    let headless = |id: i64| Event::unheld(id, &format!("h{id}"), "headless", "happened", None);
+    let mut batch: Vec<Event> = (1..=400).map(headless).collect();
+    batch.extend(events(10));
+    // A question for each entity would take 20 seconds.
+    let outcomes = kafka.send(&batch, &limit(Duration::from_secs(8))).await;
+    assert!(outcomes[..400].iter().all(|outcome| matches!(outcome, Outcome::Again(_))), "{outcomes:?}");
+    assert!(all_sent(&outcomes[400..]), "{:?}", &outcomes[400..]);
+    Ok(())
+}
+
 /// A broker that knows nothing of a producer yet takes any sequence number, as the mock always does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_do_not_overtake_those_that_a_new_broker_refused() -> Result<()> {
