@@ -33,6 +33,7 @@ mod relay;
 mod resolve;
 mod sink;
 mod stdout;
+mod unreadable;
 mod webhook;
 
 pub use any_sink::{AnySink, SinkSettings};

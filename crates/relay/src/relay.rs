@@ -13,6 +13,7 @@ use crate::pace::Pace;
 use crate::postponed::Postponed;
 use crate::resolve::{Resolved, resolve};
 use crate::sink::{Outcome, Sink};
+use crate::unreadable::send_readable;
 
 /// How long a relay that stops tries to write what it has sent, and to give up what it holds. Then its lease expires.
 const RELEASE_MAX: Duration = Duration::from_secs(5);
@@ -150,7 +151,7 @@ impl<S: Strategy, K: Sink> Relay<S, K> {
         let Relay { strategy, sink, .. } = self;
         let done = CancellationToken::new();
         let send = async {
-            let outcomes = sink.send(events, limit).await;
+            let outcomes = send_readable(sink, events, limit).await;
             done.cancel();
             outcomes
         };

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::error::Error;
-use crate::job::payload::PayloadError;
+use crate::job::payload::{self, PayloadError};
 use crate::job::trace::TraceContext;
 
 /// A longer key is a mistake: keys are compared, and sent with every event.
@@ -119,12 +119,11 @@ impl NewEvent {
                 headers.len()
             )));
         }
-        if headers.replace("\\\\", "").contains("\\u0000") {
-            return Err(Error::Invalid(
-                "headers hold a NUL character, which Postgres cannot store: remove it".into(),
-            ));
+        if headers.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        // As for a payload: what a relay cannot read, it could not send.
+        payload::check(&headers).map_err(|problem| Error::Invalid(format!("the object of headers {problem}")))
     }
 
     /// The headers as JSON text; `None`: there are none.
@@ -176,6 +175,8 @@ fn shown(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn refused(event: &NewEvent) -> String {
@@ -205,5 +206,10 @@ mod tests {
         assert!(refused(&payload(1).header("h", "x".repeat(HEADERS_BYTES_MAX))).contains("headers have"));
         assert!(refused(&payload(1).header("h", "a\0b")).contains("NUL"));
         assert_eq!(refused(&payload(1).header("h", "a\\u0000b")), "", "a backslash is not a NUL");
+        let nested = |levels: usize| (1..levels).fold(json!({}), |inner, _| json!([inner]));
+        assert_eq!(refused(&payload(1).header("h", nested(63))), "");
+        assert!(
+            refused(&payload(1).header("h", nested(64))).contains("headers is nested deeper than 64 levels")
+        );
     }
 }

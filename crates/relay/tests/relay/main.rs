@@ -7,4 +7,5 @@ mod secured;
 #[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "this binary uses a part of it")]
 mod support;
+mod unreadable;
 mod webhook;

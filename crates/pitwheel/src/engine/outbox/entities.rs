@@ -8,13 +8,12 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::engine::outbox::acknowledge::{LOCKED_WAIT, before_locked};
 use crate::engine::outbox::claim::{Candidate, Claims, EntityLock};
-use crate::engine::outbox::event::{Acknowledged, Batch, Event, Place};
+use crate::engine::outbox::event::{Acknowledged, Batch, Event, Place, headers};
 use crate::engine::outbox::lease::{Kept, RelayLease, RelayOptions};
 use crate::engine::outbox::source::SourceTable;
 use crate::engine::outbox::strategy::Strategy;
@@ -208,7 +207,7 @@ impl Entities {
         for row in &rows {
             if let Some(claim) = self.held.get_mut(row.get::<_, &str>(0)) {
                 claim.taken.insert(row.get(1));
-                events.push(event(row, claim.lease.clone()));
+                events.push(event(row, claim.lease.clone())?);
             }
         }
         events.sort_by(|one, other| (&one.entity_key, one.id).cmp(&(&other.entity_key, other.id)));
@@ -366,13 +365,10 @@ impl Strategy for Entities {
 }
 
 /// An event of a table that may not have our constraints: what is missing is empty, and no sink accepts it.
-fn event(row: &Row, lease: Arc<str>) -> Event {
+fn event(row: &Row, lease: Arc<str>) -> Result<Event, Error> {
     let text = |at: usize| row.get::<_, Option<String>>(at).unwrap_or_default();
-    let headers = match row.get(6) {
-        Some(Value::Object(headers)) => Some(headers),
-        _ => None,
-    };
-    Event {
+    let (headers, unreadable) = headers(row, 6)?;
+    Ok(Event {
         place: Place { shard: 0, lease, ctid: Ctid::default() },
         entity_key: row.get(0),
         id: row.get(1),
@@ -381,5 +377,6 @@ fn event(row: &Row, lease: Arc<str>) -> Event {
         kind: text(4),
         payload: row.get(5),
         headers,
-    }
+        unreadable,
+    })
 }

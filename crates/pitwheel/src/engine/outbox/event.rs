@@ -1,10 +1,13 @@
 //! Events as relays read them.
 
+use std::error::Error as _;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use serde_json::{Map, Value};
+use tokio_postgres::Row;
 
+use crate::error::Error;
 use crate::postgres::Ctid;
 
 /// One row of an outbox, held by the relay that took it.
@@ -22,6 +25,8 @@ pub struct Event {
     pub payload: Option<Vec<u8>>,
     /// More headers.
     pub headers: Option<Map<String, Value>>,
+    /// Why it can never be sent as it is: its headers cannot be read. A relay gives it to no sink, and parks its entity with this reason.
+    pub unreadable: Option<String>,
     /// When it was written, by the database's clock.
     pub created_at: SystemTime,
     pub(crate) place: Place,
@@ -45,9 +50,30 @@ impl Event {
             kind: kind.to_owned(),
             payload,
             headers: None,
+            unreadable: None,
             created_at: SystemTime::now(),
             place: Place::default(),
         }
+    }
+}
+
+/// Headers, and why they cannot be read.
+type Headers = (Option<Map<String, Value>>, Option<String>);
+
+/// The headers of an event, or why they cannot be read: Postgres stores numbers and a depth of nesting that our parser refuses. That is
+/// a matter of this event, and must not end the read of the others.
+pub(super) fn headers(row: &Row, at: usize) -> Result<Headers, Error> {
+    match row.try_get(at) {
+        Ok(Some(Value::Object(headers))) => Ok((Some(headers), None)),
+        Ok(_) => Ok((None, None)),
+        Err(error) => match error.source().and_then(|cause| cause.downcast_ref::<serde_json::Error>()) {
+            Some(problem) => {
+                let what =
+                    format!("its headers cannot be read ({problem}): change them and retry, or skip it");
+                Ok((None, Some(what)))
+            }
+            None => Err(error.into()),
+        },
     }
 }
 

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::engine::outbox::event::{Event, Place};
+use crate::engine::outbox::event::{Event, Place, headers};
 use crate::error::Error;
 use crate::postgres::{Params, Sql};
 
@@ -48,19 +47,16 @@ pub(super) async fn read(
     ];
     let rows = client.rows(READ_SHARDS, params).await?;
     let lease = |shard: i16| asked.iter().find(|one| one.shard == shard).map(|one| one.lease.clone());
-    let mut events: Vec<Event> =
-        rows.iter().map(|row| event(row, lease(row.get(0)).unwrap_or_default())).collect();
+    let event = |row| event(row, lease(row.get(0)).unwrap_or_default());
+    let mut events = rows.iter().map(event).collect::<Result<Vec<Event>, Error>>()?;
     // The plan returns them so; the order is a promise, and sorting what is sorted costs little.
     events.sort_by_key(|event| (event.place.shard, event.id));
     Ok(events)
 }
 
-fn event(row: &Row, lease: Arc<str>) -> Event {
-    let headers = match row.get(8) {
-        Some(Value::Object(headers)) => Some(headers),
-        _ => None,
-    };
-    Event {
+fn event(row: &Row, lease: Arc<str>) -> Result<Event, Error> {
+    let (headers, unreadable) = headers(row, 8)?;
+    Ok(Event {
         place: Place { shard: row.get(0), lease, ctid: row.get(2) },
         id: row.get(1),
         created_at: row.get(3),
@@ -69,5 +65,6 @@ fn event(row: &Row, lease: Arc<str>) -> Event {
         kind: row.get(6),
         payload: row.get(7),
         headers,
-    }
+        unreadable,
+    })
 }
