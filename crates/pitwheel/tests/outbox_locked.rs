@@ -100,3 +100,69 @@ async fn events_beside_a_locked_one_are_acknowledged_with_entities() -> Result<(
     }
     Ok(())
 }
+
+/// Keys of entities in one shard.
+async fn keys_of_a_shard(db: &TestDb, count: i64) -> Result<Vec<String>> {
+    let keys = "select 'key-' || n from generate_series(1, 100000) as n where hashtextextended('key-' || n, 0) & 63 = 5 limit $1";
+    let rows = db.client().await?.query(keys, &[&count]).await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
+#[tokio::test]
+async fn an_acknowledgement_says_when_more_entities_are_locked_than_can_be_left_out() -> Result<()> {
+    let db = TestDb::new().await?;
+    let mut relay = shards(&db, options("one"))?;
+    let keys = keys_of_a_shard(&db, 101).await?;
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    db.add_events(&keys).await?;
+    relay.turn_soon();
+    let events = relay.take(100_000).await?.events;
+    assert_eq!(events.len(), 101);
+    for (locked, must_wait) in [(101, true), (100, false)] {
+        let blocker = lock(&db, &format!("pitwheel.outbox where id <= {locked}")).await?;
+        let acknowledged = relay.acknowledge(&events).await?;
+        assert_eq!((acknowledged.locked, acknowledged.must_wait), (locked, must_wait));
+        blocker.batch_execute("rollback").await?;
+    }
+    Ok(())
+}
+
+/// Rows of `a` cannot leave the outbox, and say so.
+const REFUSE: &str = "
+    create function public.refuse() returns trigger language plpgsql as $$
+    begin raise exception 'it must stay'; end $$;
+    create trigger refuse before delete on pitwheel.outbox for each row when (old.entity_key = 'a') execute function public.refuse()";
+
+/// Acknowledges events of many entities, of which Postgres refuses those of one.
+async fn acknowledges_all_but_the_refused(db: &TestDb, mut relay: impl Strategy) -> Result<()> {
+    let client = db.client().await?;
+    client.batch_execute(REFUSE).await?;
+    let keys: Vec<String> = (0..50).map(|n| format!("key-{n}")).collect();
+    let mut all: Vec<&str> = keys.iter().map(String::as_str).collect();
+    all.splice(20..20, ["a", "a"]);
+    db.add_events(&all).await?;
+    let events = relay.take(100_000).await?.events;
+    assert_eq!(events.len(), 52);
+    let acknowledged = relay.acknowledge(&events).await?;
+    assert_eq!((acknowledged.lost, acknowledged.locked, acknowledged.refused), (0, 0, 2));
+    let waiting = "select count(*) from pitwheel.outbox";
+    assert_eq!(db.count(waiting).await?, 2);
+    let later = db.add_events(&["b"]).await?;
+    let others = relay.take(100_000).await?.events;
+    assert_eq!(event_ids(&others), later, "`a` waits before it is sent again");
+    assert_eq!(relay.acknowledge(&others).await?.refused, 0);
+    client.batch_execute("drop trigger refuse on pitwheel.outbox").await?;
+    let of_a: Vec<Event> = events.into_iter().filter(|event| event.entity_key == "a").collect();
+    assert_eq!(relay.acknowledge(&of_a).await?.lost, 0);
+    assert_eq!(db.count(waiting).await?, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_row_that_postgres_refuses_to_delete_delays_its_own_entity() -> Result<()> {
+    let db = TestDb::new().await?;
+    acknowledges_all_but_the_refused(&db, shards(&db, options("one"))?).await?;
+    let db = TestDb::new().await?;
+    db.client().await?.batch_execute("create index on pitwheel.outbox (entity_key, id)").await?;
+    acknowledges_all_but_the_refused(&db, entities(&db, EntityLock::Advisory)?).await
+}

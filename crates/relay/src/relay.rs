@@ -173,7 +173,7 @@ impl<S: Strategy, K: Sink> Relay<S, K> {
     }
 
     /// Writes that events were sent. While the database does not answer, tries again: else they would be sent again. Once the
-    /// lease has expired, the database answers that they were lost.
+    /// lease has expired, the database answers that they were lost. False if the relay is to wait before it takes more.
     async fn acknowledge(&mut self, sent: &[Event], stop: &CancellationToken) -> bool {
         if sent.is_empty() {
             return true;
@@ -183,16 +183,16 @@ impl<S: Strategy, K: Sink> Relay<S, K> {
         loop {
             let error = match self.strategy.acknowledge(sent).await {
                 Ok(acknowledged) => {
-                    let Acknowledged { lost, locked, .. } = acknowledged;
+                    let Acknowledged { lost, locked, refused, must_wait, .. } = acknowledged;
                     if locked > 0 {
                         tracing::warn!(
                             events = locked,
                             "rows of sent events are locked: they are sent again"
                         );
                     }
-                    self.stats.sent += (sent.len() - lost - locked) as u64;
+                    self.stats.sent += (sent.len() - lost - locked - refused) as u64;
                     self.stats.lost += lost as u64;
-                    return true;
+                    return !must_wait;
                 }
                 Err(error) => error,
             };

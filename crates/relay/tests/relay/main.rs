@@ -2,6 +2,7 @@
 
 mod kafka;
 mod mock;
+mod outages;
 mod postponed;
 mod secured;
 #[path = "../support/mod.rs"]

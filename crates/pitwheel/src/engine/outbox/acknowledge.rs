@@ -1,7 +1,6 @@
 //! Acknowledging delivered events, and moving those of parked entities.
 
 use std::collections::{BTreeMap, HashSet};
-use std::time::Duration;
 
 use tokio_postgres::types::Type;
 
@@ -11,9 +10,6 @@ use crate::postgres::{Ctid, Params, Sql, query};
 
 const ACKNOWLEDGE: &str = include_str!("../../../sql/outbox/acknowledge.sql");
 const ACKNOWLEDGE_KEEP: &str = include_str!("../../../sql/outbox/acknowledge_keep.sql");
-
-/// How long an entity with a locked row waits before it is sent and acknowledged again.
-pub(super) const LOCKED_WAIT: Duration = Duration::from_secs(1);
 
 /// Deletes delivered events, or moves them to `outbox_sent` (`keep`). Returns the shards that were still held; events of others were left
 /// as they are.
@@ -77,22 +73,6 @@ pub(super) async fn locked(client: &impl Sql, sent: &[Event]) -> Result<HashSet<
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
-/// The delivered events that can be written, and those that cannot: of each entity, from the first that is locked on. Without the second rule,
-/// an event could be repeated that comes before one that is not.
-pub(super) fn before_locked(sent: &[Event], locked: &HashSet<i64>) -> (Vec<Event>, Vec<Event>) {
-    let mut stopped: HashSet<&str> = HashSet::new();
-    let (mut written, mut left) = (Vec::new(), Vec::new());
-    for event in sent {
-        if locked.contains(&event.id) || stopped.contains(&*event.entity_key) {
-            stopped.insert(&event.entity_key);
-            left.push(event.clone());
-        } else {
-            written.push(event.clone());
-        }
-    }
-    (written, left)
-}
-
 /// The entity to park: its key, the event that was refused, and why.
 pub(super) struct Parking<'a> {
     pub(super) event: &'a Event,
@@ -133,19 +113,5 @@ pub(super) fn not_now(result: Result<(), Error>) -> Result<(), Error> {
             Ok(())
         }
         other => other,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_behind_a_locked_event_of_its_entity_is_left_too() {
-        let event = |(id, key): (i64, &str)| Event::unheld(id, key, "t", "k", None);
-        let sent = [(1, "a"), (2, "a"), (3, "b"), (4, "a"), (5, "b")].map(event);
-        let (written, left) = before_locked(&sent, &HashSet::from([2]));
-        let ids = |events: &[Event]| events.iter().map(|event| event.id).collect::<Vec<_>>();
-        assert_eq!((ids(&written), ids(&left)), (vec![1, 3, 5], vec![2, 4]));
     }
 }

@@ -4,19 +4,21 @@
 //! snapshot, writes claims: an entity with a claim is held until its events are acknowledged or its relay is dead. The locks keep
 //! relays from waiting for each other; the claims, which have a random lease each, are what every later write names.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+mod sent;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::engine::outbox::acknowledge::{LOCKED_WAIT, before_locked};
 use crate::engine::outbox::claim::{Candidate, Claims, EntityLock};
 use crate::engine::outbox::event::{Acknowledged, Batch, Event, Place, headers};
 use crate::engine::outbox::lease::{Kept, RelayLease, RelayOptions};
 use crate::engine::outbox::source::SourceTable;
 use crate::engine::outbox::strategy::Strategy;
+use crate::engine::outbox::write_sent::{Written, write_sent};
 use crate::error::Error;
 use crate::metrics;
 use crate::postgres::{Ctid, Params, Pool, Sql, query};
@@ -230,83 +232,6 @@ impl Entities {
         held.unzip()
     }
 
-    /// Marks or deletes delivered events. Returns the entities that were still held.
-    async fn finish(&self, sent: &[Event]) -> Result<BTreeSet<String>, Error> {
-        let leases: BTreeMap<&str, &str> =
-            sent.iter().map(|event| (&*event.entity_key, &*event.place.lease)).collect();
-        let (keys, leases): (Vec<&str>, Vec<&str>) = leases.into_iter().unzip();
-        let key_of_each: Vec<&str> = sent.iter().map(|event| &*event.entity_key).collect();
-        let ids: Vec<i64> = sent.iter().map(|event| event.id).collect();
-        let all_sent: BTreeSet<i64> = ids.iter().copied().collect();
-        let is_done = |key: &&str| self.held.get(*key).is_none_or(|claim| claim.taken.is_subset(&all_sent));
-        let done: Vec<&str> = keys.iter().copied().filter(is_done).collect();
-        let sql = self.source.statement(include_str!("../../../sql/outbox/sent_entities.sql"));
-        let params: Params = &[
-            (&self.source_name, Type::TEXT),
-            (&keys, Type::TEXT_ARRAY),
-            (&leases, Type::TEXT_ARRAY),
-            (&key_of_each, Type::TEXT_ARRAY),
-            (&ids, Type::INT8_ARRAY),
-            (&done, Type::TEXT_ARRAY),
-        ];
-        let rows = self.pool.run(async |client| client.rows(&sql, params).await).await?;
-        Ok(rows.first().map(|row| row.get::<_, Vec<String>>(0)).unwrap_or_default().into_iter().collect())
-    }
-
-    /// Of delivered events, the ids of those whose rows another transaction has locked.
-    async fn locked(&self, sent: &[Event]) -> Result<HashSet<i64>, Error> {
-        let keys: Vec<&str> = sent.iter().map(|event| &*event.entity_key).collect();
-        let ids: Vec<i64> = sent.iter().map(|event| event.id).collect();
-        let sql = self.source.statement(include_str!("../../../sql/outbox/locked_entities.sql"));
-        let params: Params = &[(&keys, Type::TEXT_ARRAY), (&ids, Type::INT8_ARRAY)];
-        let rows = self.pool.run(async |client| query(&client, &sql, params).await).await?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
-    }
-
-    /// Returns how many events were lost, and how many locked.
-    async fn try_acknowledge(&mut self, sent: &[Event]) -> Result<(usize, usize), Error> {
-        if !self.lease.renew().await? {
-            self.held.clear();
-        }
-        if sent.is_empty() || !self.meets_locks {
-            match self.write_sent(sent).await {
-                Err(Error::Database(error)) if error.is_locked() => {}
-                written => return Ok((written?, 0)),
-            }
-        }
-        let (sent, locked) = before_locked(sent, &self.locked(sent).await?);
-        self.meets_locks = !locked.is_empty();
-        let until = Instant::now() + LOCKED_WAIT;
-        for event in &locked {
-            // If there is no room for it, it is sent again sooner.
-            let _ = self.postpone(event, until);
-        }
-        Ok((self.write_sent(&sent).await?, locked.len()))
-    }
-
-    /// Marks or deletes delivered events. Returns how many were lost.
-    async fn write_sent(&mut self, sent: &[Event]) -> Result<usize, Error> {
-        if sent.is_empty() {
-            return Ok(0);
-        }
-        let begun = Instant::now();
-        let still_held = self.finish(sent).await?;
-        let mut lost = 0;
-        for event in sent {
-            if !still_held.contains(&event.entity_key) {
-                lost += 1;
-                if self.holds(event) {
-                    self.held.remove(&event.entity_key);
-                }
-            } else if let Some(claim) = self.held.get_mut(&event.entity_key) {
-                claim.taken.remove(&event.id);
-            }
-        }
-        self.held.retain(|_, claim| !claim.taken.is_empty());
-        metrics::outbox_acknowledged(sent.len() - lost, lost, begun.elapsed());
-        Ok(lost)
-    }
-
     async fn try_park(&mut self, event: &Event, reason: &str) -> Result<bool, Error> {
         if !self.holds(event) {
             return Ok(false);
@@ -338,9 +263,9 @@ impl Strategy for Entities {
     }
 
     async fn acknowledge(&mut self, sent: &[Event]) -> Result<Acknowledged, Error> {
-        let acknowledged = self.try_acknowledge(sent).await;
-        let (lost, locked) = self.noted(acknowledged)?;
-        Ok(Acknowledged { lost, locked, deadline: self.lease.deadline() })
+        let written = write_sent(self, sent).await;
+        let Written { lost, locked, refused, must_wait } = self.noted(written)?;
+        Ok(Acknowledged { lost, locked, refused, must_wait, deadline: self.lease.deadline() })
     }
 
     async fn park(&mut self, event: &Event, reason: &str) -> Result<bool, Error> {
@@ -350,7 +275,8 @@ impl Strategy for Entities {
 
     fn postpone(&mut self, event: &Event, until: Instant) -> bool {
         let has_room = self.postponed() < POSTPONED_MAX;
-        let claim = self.held.get_mut(&event.entity_key).filter(|_| has_room);
+        let claim = self.held.get_mut(&event.entity_key);
+        let claim = claim.filter(|claim| has_room || claim.postponed.is_some());
         claim.map(|claim| claim.postponed = Some(until)).is_some()
     }
 

@@ -94,6 +94,10 @@ pub struct Acknowledged {
     pub lost: usize,
     /// How many were left because another transaction has locked their row, or one before it of their entity. They are taken again.
     pub locked: usize,
+    /// How many were left because Postgres refuses to delete or mark a row of their entity. They are taken again.
+    pub refused: usize,
+    /// Some of those that were left would be taken again at once, because too many entities are left out already: wait before the next take.
+    pub must_wait: bool,
     /// The new deadline of all that is held.
     pub deadline: Instant,
 }

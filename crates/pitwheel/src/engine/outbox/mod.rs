@@ -15,6 +15,7 @@ mod shard;
 mod shards;
 mod source;
 mod strategy;
+mod write_sent;
 
 pub use self::claim::EntityLock;
 pub use self::entities::Entities;

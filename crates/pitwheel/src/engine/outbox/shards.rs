@@ -6,12 +6,10 @@
 
 mod turn;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
-use crate::engine::outbox::acknowledge::{
-    LOCKED_WAIT, Parking, acknowledge, before_locked, locked, not_now, park,
-};
+use crate::engine::outbox::acknowledge::{Parking, acknowledge, locked, not_now, park};
 use crate::engine::outbox::add::TABLE;
 use crate::engine::outbox::event::{Acknowledged, Batch, Event};
 use crate::engine::outbox::late::{Writers, last_id};
@@ -20,6 +18,7 @@ use crate::engine::outbox::ownership::SHARDS;
 use crate::engine::outbox::read::{Asked, read};
 use crate::engine::outbox::shard::{Shard, quotas};
 use crate::engine::outbox::strategy::Strategy;
+use crate::engine::outbox::write_sent::{WriteSent, Written, write_sent};
 use crate::error::Error;
 use crate::metrics;
 use crate::postgres::Pool;
@@ -180,50 +179,6 @@ impl Shards {
         Ok(moved)
     }
 
-    /// Returns how many events were lost, and how many locked.
-    async fn try_acknowledge(&mut self, sent: &[Event]) -> Result<(usize, usize), Error> {
-        if !self.lease.renew().await? {
-            self.lose_all();
-        }
-        if sent.is_empty() || !self.meets_locks {
-            match self.write_sent(sent).await {
-                Err(Error::Database(error)) if error.is_locked() => {}
-                written => return Ok((written?, 0)),
-            }
-        }
-        let locked = self.pool.run(async |client| locked(&client, sent).await).await?;
-        let (sent, locked) = before_locked(sent, &locked);
-        self.meets_locks = !locked.is_empty();
-        let until = Instant::now() + LOCKED_WAIT;
-        for event in &locked {
-            // If there is no room for it, it is sent again sooner.
-            let _ = self.postpone(event, until);
-        }
-        Ok((self.write_sent(&sent).await?, locked.len()))
-    }
-
-    /// Deletes or moves delivered events. Returns how many were lost.
-    async fn write_sent(&mut self, sent: &[Event]) -> Result<usize, Error> {
-        if sent.is_empty() {
-            return Ok(0);
-        }
-        let (begun, keep) = (Instant::now(), self.options.keep.is_some());
-        let still_held = self.pool.run(async |client| acknowledge(&client, sent, keep).await).await?;
-        let mut lost = 0;
-        for event in sent {
-            if !still_held.contains(&event.place.shard) {
-                lost += 1;
-                if self.holds(event) {
-                    self.held.remove(&event.place.shard);
-                }
-            } else if let Some(held) = self.held.get_mut(&event.place.shard) {
-                held.delivered(event.id);
-            }
-        }
-        metrics::outbox_acknowledged(sent.len() - lost, lost, begun.elapsed());
-        Ok(lost)
-    }
-
     async fn try_park(&mut self, event: &Event, reason: &str) -> Result<bool, Error> {
         if !self.holds(event) {
             return Ok(false);
@@ -247,9 +202,9 @@ impl Strategy for Shards {
     }
 
     async fn acknowledge(&mut self, sent: &[Event]) -> Result<Acknowledged, Error> {
-        let acknowledged = self.try_acknowledge(sent).await;
-        let (lost, locked) = self.noted(acknowledged)?;
-        Ok(Acknowledged { lost, locked, deadline: self.lease.deadline() })
+        let written = write_sent(self, sent).await;
+        let Written { lost, locked, refused, must_wait } = self.noted(written)?;
+        Ok(Acknowledged { lost, locked, refused, must_wait, deadline: self.lease.deadline() })
     }
 
     async fn park(&mut self, event: &Event, reason: &str) -> Result<bool, Error> {
@@ -274,5 +229,40 @@ impl Strategy for Shards {
         // If that failed, the end of the relay frees them too.
         self.lease.end().await?;
         released
+    }
+}
+
+impl WriteSent for Shards {
+    async fn renew(&mut self) -> Result<(), Error> {
+        if !self.lease.renew().await? {
+            self.lose_all();
+        }
+        Ok(())
+    }
+
+    async fn write(&mut self, sent: &[Event]) -> Result<usize, Error> {
+        let (begun, keep) = (Instant::now(), self.options.keep.is_some());
+        let still_held = self.pool.run(async |client| acknowledge(&client, sent, keep).await).await?;
+        let mut lost = 0;
+        for event in sent {
+            if !still_held.contains(&event.place.shard) {
+                lost += 1;
+                if self.holds(event) {
+                    self.held.remove(&event.place.shard);
+                }
+            } else if let Some(held) = self.held.get_mut(&event.place.shard) {
+                held.delivered(event.id);
+            }
+        }
+        metrics::outbox_acknowledged(sent.len() - lost, lost, begun.elapsed());
+        Ok(lost)
+    }
+
+    async fn locked(&self, sent: &[Event]) -> Result<HashSet<i64>, Error> {
+        self.pool.run(async |client| locked(&client, sent).await).await
+    }
+
+    fn meets_locks(&mut self) -> &mut bool {
+        &mut self.meets_locks
     }
 }
