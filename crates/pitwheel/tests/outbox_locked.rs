@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use pitwheel::engine::outbox::{Entities, EntityLock, Event, RelayOptions, Shards, SourceTable, Strategy};
 use pitwheel_testkit::{TestDb, event_ids, take_events};
 use tokio_postgres::Client;
@@ -39,8 +39,10 @@ async fn events_are_taken_while_those_of_a_parked_entity_cannot_be_moved() -> Re
     let blocker = lock(&db, "pitwheel.outbox where entity_key = 'a'").await?;
     assert_eq!(event_ids(&take_events(&mut relay).await?), added[1..]);
     blocker.batch_execute("rollback").await?;
-    assert_eq!(event_ids(&take_events(&mut relay).await?), added[1..]);
-    assert_eq!(db.count("select count(*) from pitwheel.outbox_parked_event").await?, 2);
+    // After a moment it is tried again.
+    while db.count("select count(*) from pitwheel.outbox_parked_event").await? < 2 {
+        assert_eq!(event_ids(&take_events(&mut relay).await?), added[1..]);
+    }
     Ok(())
 }
 
@@ -125,6 +127,62 @@ async fn an_acknowledgement_says_when_more_entities_are_locked_than_can_be_left_
         blocker.batch_execute("rollback").await?;
     }
     Ok(())
+}
+
+#[tokio::test]
+async fn a_parked_entity_that_cannot_be_moved_leaves_room_for_others() -> Result<()> {
+    let db = TestDb::new().await?;
+    let mut relay = shards(&db, options("one"))?;
+    let keys = keys_of_a_shard(&db, 2).await?;
+    let [parked, other] = [&*keys[0], &*keys[1]];
+    db.add_events(&[parked]).await?;
+    let events = take_events(&mut relay).await?;
+    assert!(relay.park(&events[0], "refused").await?);
+    db.add_events(&[parked; 200]).await?;
+    let added = db.add_events(&[other]).await?;
+    let blocker = lock(&db, "pitwheel.outbox_shard").await?;
+    // Fewer than the parked entity has.
+    let first = relay.take(100).await?.events;
+    assert!(first.is_empty(), "{:?}", event_ids(&first));
+    assert_eq!(event_ids(&relay.take(100).await?.events), added);
+    blocker.batch_execute("rollback").await?;
+    let moved = "select count(*) from pitwheel.outbox_parked_event";
+    while db.count(moved).await? < 201 {
+        relay.take(1000).await?;
+    }
+    assert_eq!(event_ids(&relay.take(1000).await?.events), added);
+    Ok(())
+}
+
+/// An event is refused while rows are locked that its parking needs.
+async fn is_parked_later(db: &TestDb, mut relay: impl Strategy, needed: &str) -> Result<()> {
+    db.add_events(&["a", "b", "a"]).await?;
+    let events = relay.take(1000).await?.events;
+    assert_eq!(event_ids(&events), [1, 2, 3]);
+    let first =
+        |events: &[Event]| events.iter().find(|event| event.id == 1).cloned().context("the first event");
+    let blocker = lock(db, needed).await?;
+    assert!(!relay.park(&first(&events)?, "refused").await?, "not now");
+    assert_eq!(event_ids(&relay.take(1000).await?.events), [2], "`a` waits a moment before it is sent again");
+    blocker.batch_execute("rollback").await?;
+    let mut again = relay.take(1000).await?.events;
+    while again.len() < 3 {
+        assert_eq!(event_ids(&again), [2]);
+        again = relay.take(1000).await?.events;
+    }
+    assert!(relay.park(&first(&again)?, "refused").await?);
+    assert_eq!(db.count("select count(*) from pitwheel.outbox_parked where entity_key = 'a'").await?, 1);
+    assert_eq!(event_ids(&relay.take(1000).await?.events), [2]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_entity_is_parked_later_if_its_shard_or_its_claim_is_locked() -> Result<()> {
+    let db = TestDb::new().await?;
+    is_parked_later(&db, shards(&db, options("one"))?, "pitwheel.outbox_shard").await?;
+    let db = TestDb::new().await?;
+    db.client().await?.batch_execute("create index on pitwheel.outbox (entity_key, id)").await?;
+    is_parked_later(&db, entities(&db, EntityLock::Advisory)?, "pitwheel.outbox_claim").await
 }
 
 /// Rows of `a` cannot leave the outbox, and say so.

@@ -124,8 +124,9 @@ impl<S: Strategy, K: Sink> Relay<S, K> {
             self.acknowledge(&sent, stop).await
         };
         let others_were_sent = !sent.is_empty() || !refused.is_empty();
+        let mut are_parked = true;
         for (at, reason) in refused {
-            self.park(&events[at], &reason).await;
+            are_parked &= self.park(&events[at], &reason).await;
         }
         if !self.postponed.is_empty() {
             sent.iter().for_each(|at| self.postponed.sent(&events[*at].entity_key));
@@ -133,7 +134,7 @@ impl<S: Strategy, K: Sink> Relay<S, K> {
         let unsent: Vec<&Event> = unsent.iter().map(|at| &events[*at]).collect();
         let has_room = self.postpone(&unsent, others_were_sent);
         self.log_change(again.as_deref(), events.len() - sent.len());
-        is_acknowledged && has_room
+        is_acknowledged && are_parked && has_room
     }
 
     /// Leaves out the entities of events that were not sent, so that the next batch has room for others. False if there are too many.
@@ -208,7 +209,8 @@ impl<S: Strategy, K: Sink> Relay<S, K> {
         }
     }
 
-    async fn park(&mut self, event: &Event, reason: &str) {
+    /// Parks the entity of a refused event. False if that failed: otherwise the same event would be sent again at once.
+    async fn park(&mut self, event: &Event, reason: &str) -> bool {
         let (id, topic) = (event.id, event.topic.as_str());
         metrics::send_failed("refused");
         match self.strategy.park(event, reason).await {
@@ -216,12 +218,14 @@ impl<S: Strategy, K: Sink> Relay<S, K> {
                 self.stats.parked += 1;
                 tracing::warn!(id, topic, reason, "an event was refused: its entity is parked");
             }
-            // Another relay holds it now, and will find out for itself.
+            // Another relay holds it now, or a row is locked: it is refused again.
             Ok(false) => {}
             Err(error) => {
-                tracing::warn!(id, topic, %error, "the entity of a refused event could not be parked")
+                tracing::warn!(id, topic, %error, "the entity of a refused event could not be parked");
+                return false;
             }
         }
+        true
     }
 
     /// Logs the start and the end of a time in which events cannot be sent.

@@ -105,13 +105,13 @@ pub(super) async fn park(
     Ok(rows.first().is_some_and(|row| row.get(0)))
 }
 
-/// What meets a locked row is done in a later turn: the events do not wait for it.
-pub(super) fn not_now(result: Result<(), Error>) -> Result<(), Error> {
+/// What meets a locked row is done later: the events do not wait for it. `None`: it met one.
+pub(super) fn not_now<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
     match result {
         Err(Error::Database(error)) if error.is_locked() => {
             tracing::debug!(%error, "a row of the outbox is locked, will try again");
-            Ok(())
+            Ok(None)
         }
-        other => other,
+        other => other.map(Some),
     }
 }

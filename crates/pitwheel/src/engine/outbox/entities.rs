@@ -13,12 +13,13 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use crate::engine::outbox::acknowledge::not_now;
 use crate::engine::outbox::claim::{Candidate, Claims, EntityLock};
 use crate::engine::outbox::event::{Acknowledged, Batch, Event, Place, headers};
 use crate::engine::outbox::lease::{Kept, RelayLease, RelayOptions};
 use crate::engine::outbox::source::SourceTable;
 use crate::engine::outbox::strategy::Strategy;
-use crate::engine::outbox::write_sent::{Written, write_sent};
+use crate::engine::outbox::write_sent::{LOCKED_WAIT, Written, write_sent};
 use crate::error::Error;
 use crate::metrics;
 use crate::postgres::{Ctid, Params, Pool, Sql, query};
@@ -246,7 +247,12 @@ impl Entities {
             (&reason, Type::TEXT),
         ];
         let sql = include_str!("../../../sql/outbox/park_entity.sql");
-        let rows = self.pool.run(async |client| query(&client, sql, params).await).await?;
+        let rows = self.pool.run(async |client| query(&client, sql, params).await).await;
+        let Some(rows) = not_now(rows)? else {
+            // If there is no room for it, it is sent again sooner, and refused again.
+            let _ = self.postpone(event, Instant::now() + LOCKED_WAIT);
+            return Ok(false);
+        };
         let parked = rows.first().is_some_and(|row| row.get(0));
         self.held.remove(&event.entity_key);
         if parked {

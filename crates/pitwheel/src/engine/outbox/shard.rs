@@ -123,6 +123,13 @@ impl Shard {
         has_room
     }
 
+    /// Leaves parked entities out of reads until then whose events were taken, as far as there is room.
+    pub(super) fn postpone_parked(&mut self, until: Instant) {
+        let taken: HashSet<String> =
+            self.taken.values().filter(|key| self.parked.contains(*key)).cloned().collect();
+        let _ = taken.iter().all(|entity| self.postpone(entity, until));
+    }
+
     /// The entities that the next read leaves out.
     pub(super) fn leave_out(&mut self, now: Instant) -> impl Iterator<Item = &String> {
         self.postponed.retain(|_, until| *until > now);
@@ -273,6 +280,20 @@ mod tests {
         assert_eq!(shard.taken_from("odd", 12), [13]);
         shard.moved(&[11, 13]);
         assert_eq!(shard.bound(), 11);
+    }
+
+    #[test]
+    fn the_floor_waits_for_parked_entities_that_could_not_be_moved() {
+        let mut shard = shard();
+        shard.park("odd");
+        read(&mut shard, 10, &[11, 12]);
+        let now = Instant::now();
+        shard.postpone_parked(now + Duration::from_secs(60));
+        assert_eq!(shard.leave_out(now).collect::<Vec<_>>(), ["odd"]);
+        read(&mut shard, 10, &[12]);
+        shard.delivered(12);
+        shard.raise_floor(100);
+        assert_eq!((shard.bound(), shard.floor), (10, 10));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::engine::outbox::ownership::SHARDS;
 use crate::engine::outbox::read::{Asked, read};
 use crate::engine::outbox::shard::{Shard, quotas};
 use crate::engine::outbox::strategy::Strategy;
-use crate::engine::outbox::write_sent::{WriteSent, Written, write_sent};
+use crate::engine::outbox::write_sent::{LOCKED_WAIT, WriteSent, Written, write_sent};
 use crate::error::Error;
 use crate::metrics;
 use crate::postgres::Pool;
@@ -38,6 +38,8 @@ pub struct Shards {
     stale: bool,
     /// Whether the last acknowledgement met a locked row. Then the next one looks for locks first, and waits for none.
     meets_locks: bool,
+    /// With which shard the next move of parked events begins.
+    next_move: i16,
     next_turn: Instant,
     next_save: Instant,
     next_prune: Instant,
@@ -60,6 +62,7 @@ impl Shards {
             writers: Writers::default(),
             stale: false,
             meets_locks: false,
+            next_move: 0,
             next_turn: now,
             next_save: now + SAVE_FLOORS,
             next_prune: now,
@@ -139,7 +142,7 @@ impl Shards {
             let most = usize::try_from(one.most).unwrap_or(0);
             metrics::outbox_late(held.read(most, own.iter().map(|event| (event.id, &*event.entity_key))));
         }
-        not_now(self.move_parked().await)?;
+        self.move_parked().await?;
         let is_parked = |event: &Event| {
             self.held.get(&event.place.shard).is_none_or(|held| held.is_parked(&event.entity_key))
         };
@@ -147,16 +150,23 @@ impl Shards {
         Ok(events)
     }
 
-    /// Moves events of parked entities behind the others of these.
+    /// Moves events of parked entities behind the others of these. At a locked row it stops, and these entities are left out of reads for a while:
+    /// otherwise each read would wait for the lock, and return the same events. The next time, it begins with the shard behind.
     async fn move_parked(&mut self) -> Result<(), Error> {
-        let shards: Vec<(i16, Vec<i64>)> = self
-            .held
-            .iter()
-            .map(|(shard, held)| (*shard, held.taken_of_parked()))
-            .filter(|(_, ids)| !ids.is_empty())
-            .collect();
-        for (shard, ids) in shards {
-            self.move_events(shard, None, &ids).await?;
+        let moves = self.held.iter().map(|(shard, held)| (*shard, held.taken_of_parked()));
+        let mut moves: Vec<(i16, Vec<i64>)> = moves.filter(|(_, ids)| !ids.is_empty()).collect();
+        let begin = moves.partition_point(|(shard, _)| *shard < self.next_move);
+        moves.rotate_left(begin);
+        for (at, (shard, ids)) in moves.iter().enumerate() {
+            let moved = self.move_events(*shard, None, ids).await;
+            if not_now(moved)?.is_none() {
+                self.next_move = shard + 1;
+                let until = Instant::now() + LOCKED_WAIT;
+                for (shard, _) in &moves[at..] {
+                    self.held.get_mut(shard).into_iter().for_each(|held| held.postpone_parked(until));
+                }
+                break;
+            }
         }
         Ok(())
     }
@@ -186,7 +196,12 @@ impl Shards {
         let shard = event.place.shard;
         let ids = self.held.get(&shard).map(|held| held.taken_from(&event.entity_key, event.id));
         let parking = Some(Parking { event, reason });
-        let parked = self.move_events(shard, parking, &ids.unwrap_or_default()).await?;
+        let parked = self.move_events(shard, parking, &ids.unwrap_or_default()).await;
+        let Some(parked) = not_now(parked)? else {
+            // If there is no room for it, it is sent again sooner, and refused again.
+            let _ = self.postpone(event, Instant::now() + LOCKED_WAIT);
+            return Ok(false);
+        };
         if let Some(held) = self.held.get_mut(&shard).filter(|_| parked) {
             held.park(&event.entity_key);
             metrics::outbox_parked();

@@ -24,7 +24,8 @@ pub trait Strategy: Send {
     fn acknowledge(&mut self, sent: &[Event]) -> impl Future<Output = Result<Acknowledged, Error>> + Send;
 
     /// Parks the entity of an event that can never be delivered: this event, and all of the entity behind it, wait for an
-    /// operator. False: it is not held any more, and nothing was changed.
+    /// operator. False: nothing was changed. Either it is not held any more, or a row is locked; then the entity is left out of takes for a
+    /// while, and the event is to be refused again.
     fn park(&mut self, event: &Event, reason: &str) -> impl Future<Output = Result<bool, Error>> + Send;
 
     /// Leaves the entity of an event that was not sent out of all takes until then, all of its events together, so that others flow.
