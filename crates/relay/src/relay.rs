@@ -38,8 +38,6 @@ pub struct Relay<S, K> {
     size: BatchSize,
     stats: Stats,
     postponed: Postponed,
-    /// Whether events cannot be sent: of all entities, or of some.
-    is_failing: bool,
 }
 
 impl<S: Strategy, K: Sink> Relay<S, K> {
@@ -51,7 +49,6 @@ impl<S: Strategy, K: Sink> Relay<S, K> {
             size: BatchSize::default(),
             stats: Stats::default(),
             postponed: Postponed::default(),
-            is_failing: false,
         }
     }
 
@@ -114,6 +111,7 @@ impl<S: Strategy, K: Sink> Relay<S, K> {
     /// Sends a batch and writes what became of it. False if the relay is to wait before the next one.
     async fn deliver(&mut self, batch: Batch, stop: &CancellationToken) -> bool {
         let Batch { events, deadline } = batch;
+        let was_failing = self.forget_old();
         let limit = Limit::new(deadline, stop.clone());
         let outcomes = self.send(&events, &limit).await;
         let Resolved { sent, refused, unsent, again } = resolve(&events, outcomes);
@@ -127,22 +125,34 @@ impl<S: Strategy, K: Sink> Relay<S, K> {
         let mut are_parked = true;
         for (at, reason) in refused {
             are_parked &= self.park(&events[at], &reason).await;
+            self.postponed.forget(&events[at].entity_key);
         }
         if !self.postponed.is_empty() {
-            sent.iter().for_each(|at| self.postponed.sent(&events[*at].entity_key));
+            sent.iter().for_each(|at| self.postponed.forget(&events[*at].entity_key));
         }
         let unsent: Vec<&Event> = unsent.iter().map(|at| &events[*at]).collect();
         let has_room = self.postpone(&unsent, others_were_sent);
-        self.log_change(again.as_deref(), events.len() - sent.len());
+        self.log_change(was_failing, again.as_deref(), events.len() - sent.len());
         is_acknowledged && are_parked && has_room
+    }
+
+    /// Forgets entities that are not held any more. Returns whether there are others that cannot be sent.
+    fn forget_old(&mut self) -> bool {
+        let was_failing = !self.postponed.is_empty();
+        self.postponed.forget_old(Instant::now());
+        let is_failing = !self.postponed.is_empty();
+        if was_failing && !is_failing {
+            tracing::info!("events that could not be sent are not held any more");
+        }
+        is_failing
     }
 
     /// Leaves out the entities of events that were not sent, so that the next batch has room for others. False if there are too many.
     fn postpone(&mut self, unsent: &[&Event], others_were_sent: bool) -> bool {
         let mut all_left_out = true;
         for event in unsent {
-            let wait = self.postponed.failed(&event.entity_key, others_were_sent);
-            all_left_out &= self.strategy.postpone(event, Instant::now() + wait);
+            let until = self.postponed.failed(&event.entity_key, others_were_sent, Instant::now());
+            all_left_out &= self.strategy.postpone(event, until);
         }
         all_left_out
     }
@@ -228,12 +238,12 @@ impl<S: Strategy, K: Sink> Relay<S, K> {
         true
     }
 
-    /// Logs the start and the end of a time in which events cannot be sent.
-    fn log_change(&mut self, again: Option<&str>, unsent: usize) {
+    /// Logs the start and the end of a time in which events cannot be sent, of all entities or of some.
+    fn log_change(&self, was_failing: bool, again: Option<&str>, unsent: usize) {
         match again {
             Some(reason) => {
                 metrics::send_failed("again");
-                if !self.is_failing {
+                if !was_failing {
                     tracing::warn!(
                         reason,
                         events = unsent,
@@ -241,11 +251,10 @@ impl<S: Strategy, K: Sink> Relay<S, K> {
                     );
                 }
             }
-            None if self.is_failing && self.postponed.is_empty() => {
+            None if was_failing && self.postponed.is_empty() => {
                 tracing::info!("events are sent again");
             }
             None => {}
         }
-        self.is_failing = again.is_some() || !self.postponed.is_empty();
     }
 }
