@@ -57,7 +57,7 @@ async fn sweep_and_plan(
     let (tick, gap_max) = (lease / SWEEPS, lease / GAP_PART);
     let mut retry_delay = RetryDelay::default();
     let (mut next_prune, mut next_forget) = (Instant::now(), Instant::now());
-    let (mut looked_up_to, mut repaired_up_to) = (0, 0);
+    let (mut looked_up_to, mut planned_up_to, mut repaired_up_to) = (0, 0, 0);
     while !stop.is_cancelled() {
         let swept = sweep(pool, lease_pool, tick, gap_max).await.map(|swept| {
             if !swept.dead.is_empty() || swept.released + swept.buried > 0 || swept.leases_extended {
@@ -69,7 +69,7 @@ async fn sweep_and_plan(
         if !is_away {
             succeeded(name, "restore rows", restore_missing(pool, name).await);
             succeeded(name, "restore", restore(pool, &mut looked_up_to).await);
-            succeeded(name, "plan", pool.run(async |client| plan_runs(&client).await).await.map(drop));
+            succeeded(name, "plan", plan(pool, &mut planned_up_to).await);
             succeeded(name, "repair", repair(pool, &mut repaired_up_to).await);
         }
         if !is_away && Instant::now() >= next_forget {
@@ -151,6 +151,12 @@ async fn restore_missing(pool: &Pool, name: &str) -> Result<(), Error> {
 /// Restores the live jobs of recurring jobs that are gone, of a page of them.
 async fn restore(pool: &Pool, looked_up_to: &mut i64) -> Result<(), Error> {
     *looked_up_to = pool.run(async |client| restore_lost_runs(&client, *looked_up_to).await).await?;
+    Ok(())
+}
+
+/// Plans the next runs that no settle has planned.
+async fn plan(pool: &Pool, planned_up_to: &mut i64) -> Result<(), Error> {
+    *planned_up_to = pool.run(async |client| plan_runs(&client, *planned_up_to).await).await?.next;
     Ok(())
 }
 

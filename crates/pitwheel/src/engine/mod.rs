@@ -18,6 +18,7 @@ pub(crate) mod cursor;
 pub(crate) mod enqueue;
 pub(crate) mod gauges;
 pub(crate) mod hint;
+mod isolate;
 pub(crate) mod lanes;
 pub(crate) mod lease;
 mod look_times;
@@ -49,7 +50,7 @@ pub use self::lease::{
 };
 pub use self::maintenance::{RENEWALS, RestoredRows, lease_limit, maintain, restore_rows};
 pub use self::pipeline::repair_pipelines;
-pub use self::recurring::{plan_runs, restore_lost_runs};
+pub use self::recurring::{PlannedRuns, plan_runs, restore_lost_runs};
 pub use self::retry::RetryDelay;
 pub use self::run_times::RunTimes;
 pub use self::settle::{settle, settle_with_due, written_followers};

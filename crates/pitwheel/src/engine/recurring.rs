@@ -7,6 +7,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::engine::enqueue::unsigned;
+use crate::engine::isolate::{Failures, Parts};
 use crate::engine::settle_columns::Plans;
 use crate::error::Error;
 use crate::job::recurrence::{Clock, Plan, Recurrence};
@@ -52,23 +53,43 @@ pub(crate) fn time(us: i64) -> SystemTime {
     UNIX_EPOCH + Duration::from_micros(us.unsigned_abs())
 }
 
-/// Plans the recurring jobs that are enabled and not planned. Returns how many runs were enqueued.
-pub async fn plan_runs(client: &impl Sql) -> Result<usize, Error> {
-    let mut planned = 0;
+/// What a look for recurring jobs to plan did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlannedRuns {
+    /// How many runs were enqueued.
+    pub enqueued: usize,
+    /// The id above which the next look begins.
+    pub next: i64,
+}
+
+/// Plans the recurring jobs that are enabled and not planned, above this id. Those that Postgres refuses, and those that another
+/// transaction has locked, are passed: they hold up no others, and are planned when the looks begin again at 0.
+pub async fn plan_runs(client: &impl Sql, above: i64) -> Result<PlannedRuns, Error> {
+    let (mut looked, mut failures) = (PlannedRuns { enqueued: 0, next: above }, Failures::default());
     for _ in 0..PAGES_MAX {
         let sql = include_str!("../../sql/engine/unplanned.sql");
-        let rows = query(client, sql, &[(&PLAN_MAX, Type::INT8)]).await?;
-        let enqueued = enqueue_planned(client, &rows).await?;
-        planned += enqueued;
-        if rows.len() < PLAN_MAX as usize || enqueued == 0 {
+        let rows = query(client, sql, &[(&PLAN_MAX, Type::INT8), (&looked.next, Type::INT8)]).await?;
+        let (enqueued, left) = enqueue_planned(client, &rows, &mut failures).await?;
+        looked.enqueued += enqueued;
+        if let Some(left) = left {
+            looked.next = left - 1;
+            break;
+        }
+        looked.next = rows.last().filter(|_| rows.len() as i64 == PLAN_MAX).map_or(0, |row| row.get(0));
+        if looked.next == 0 {
             break;
         }
     }
-    metrics::planned(planned);
-    Ok(planned)
+    metrics::planned(looked.enqueued);
+    Ok(looked)
 }
 
-async fn enqueue_planned(client: &impl Sql, unplanned: &[Row]) -> Result<usize, Error> {
+/// Returns how many runs were enqueued, and the first recurring job that was not tried, because too many were refused.
+async fn enqueue_planned(
+    client: &impl Sql,
+    unplanned: &[Row],
+    failures: &mut Failures,
+) -> Result<(usize, Option<i64>), Error> {
     let mut unreadable = Vec::new();
     let mut plans: Vec<Planned> = Vec::with_capacity(unplanned.len());
     for row in unplanned {
@@ -86,20 +107,20 @@ async fn enqueue_planned(client: &impl Sql, unplanned: &[Row]) -> Result<usize, 
         }
     }
     if plans.is_empty() {
-        return Ok(0);
+        return Ok((0, None));
     }
     if !unreadable.is_empty() {
         tracing::warn!(recurring = ?unreadable, "disabling recurring jobs that cannot be planned");
     }
-    let mut enqueued = 0;
-    let mut parts = vec![&plans[..]];
-    while let Some(part) = parts.pop() {
+    let (mut parts, mut enqueued) = (Parts::of(&plans, failures), 0);
+    while let Some(part) = parts.next() {
         match write_plans(client, part).await {
             Ok(count) => enqueued += count,
-            Err(error) => parts.extend(bisect(error, part, |(id, _)| *id)?),
+            Err(error) => parts.failed(part, error)?,
         }
     }
-    Ok(enqueued)
+    log_refused(&parts, |(id, _)| *id);
+    Ok((enqueued, parts.first_left().map(|(id, _)| *id)))
 }
 
 /// The id of a recurring job, and its plan, or its version and why it cannot be planned.
@@ -121,19 +142,10 @@ async fn write_plans(client: &impl Sql, plans: &[Planned]) -> Result<usize, Erro
     Ok(rows.len())
 }
 
-/// What to write instead of a part that Postgres refused: its halves, until the one that it refuses stands alone. That one is left for
-/// later: a bad recurring job must not hold up the others.
-fn bisect<T>(error: Error, part: &[T], id: impl Fn(&T) -> i64) -> Result<Vec<&[T]>, Error> {
-    match (error, part) {
-        (Error::Database(error), [only]) if error.refuses_values() => {
-            tracing::warn!(%error, recurring = id(only), "cannot enqueue the next run, will try again");
-            Ok(Vec::new())
-        }
-        (Error::Database(error), _) if error.refuses_values() => {
-            let (first, rest) = part.split_at(part.len() / 2);
-            Ok(vec![rest, first])
-        }
-        (error, _) => Err(error),
+fn log_refused<T>(parts: &Parts<'_, T>, id: impl Fn(&T) -> i64) {
+    if let Some((refused, error)) = parts.refused() {
+        let recurring: Vec<i64> = refused.iter().map(|one| id(one)).collect();
+        tracing::warn!(%error, ?recurring, "cannot enqueue the next runs, will try again");
     }
 }
 
@@ -144,23 +156,31 @@ pub async fn restore_lost_runs(client: &impl Sql, above: i64) -> Result<i64, Err
     let rows = query(client, include_str!("../../sql/engine/lost_runs.sql"), params).await?;
     let Some(row) = rows.first() else { return Ok(0) };
     let lost: Option<Vec<i64>> = row.get("lost");
-    if let Some(lost) = lost {
-        let sql = include_str!("../../sql/engine/restore_runs.sql");
-        let mut restored = 0;
-        let mut parts = vec![&lost[..]];
-        while let Some(part) = parts.pop() {
-            match query(client, sql, &[(&part, Type::INT8_ARRAY)]).await {
-                Ok(rows) => restored += rows.len(),
-                Err(error) => parts.extend(bisect(error, part, |id| *id)?),
-            }
-        }
-        if restored > 0 {
-            tracing::warn!(
-                recurring = restored,
-                "the next runs of recurring jobs were gone: enqueued them again"
-            );
-            metrics::lost_runs(restored);
+    let left = match lost {
+        Some(lost) => restore(client, &lost).await?,
+        None => None,
+    };
+    Ok(left.map_or_else(|| row.get("last"), |left| left - 1))
+}
+
+/// Returns the first recurring job that was not tried, because too many were refused.
+async fn restore(client: &impl Sql, lost: &[i64]) -> Result<Option<i64>, Error> {
+    let sql = include_str!("../../sql/engine/restore_runs.sql");
+    let mut failures = Failures::default();
+    let (mut parts, mut restored) = (Parts::of(lost, &mut failures), 0);
+    while let Some(part) = parts.next() {
+        match query(client, sql, &[(&part, Type::INT8_ARRAY)]).await {
+            Ok(rows) => restored += rows.len(),
+            Err(error) => parts.failed(part, error)?,
         }
     }
-    Ok(row.get("last"))
+    if restored > 0 {
+        tracing::warn!(
+            recurring = restored,
+            "the next runs of recurring jobs were gone: enqueued them again"
+        );
+        metrics::lost_runs(restored);
+    }
+    log_refused(&parts, |id| *id);
+    Ok(parts.first_left().copied())
 }

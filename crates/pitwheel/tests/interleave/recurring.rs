@@ -335,7 +335,7 @@ async fn the_maintenance_plans_beside_what_operators_change() -> Result<()> {
     let db = TestDb::new().await?;
     let plans = || {
         Session::transaction("p", "plan", async |connection: &mut Connection| {
-            Ok(plan_runs(&connection.client).await?.to_string())
+            Ok(plan_runs(&connection.client, 0).await?.enqueued.to_string())
         })
     };
     let unplanned = "update pitwheel.recurring set planned = false, next_run_at = null";
@@ -354,7 +354,7 @@ async fn the_maintenance_plans_beside_what_operators_change() -> Result<()> {
     let both = start(&db, "plan × plan", unplanned)
         .session(plans())
         .session(Session::transaction("q", "plan", async |connection: &mut Connection| {
-            Ok(plan_runs(&connection.client).await?.to_string())
+            Ok(plan_runs(&connection.client, 0).await?.enqueued.to_string())
         }))
         .explore()
         .await?;

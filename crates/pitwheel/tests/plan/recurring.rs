@@ -53,7 +53,7 @@ const STATEMENTS: [Statement; 18] = [
     ),
     statement!("engine/lock_claim.sql", "bigint, bigint, bigint", "(ids())[1], 1, 1"),
     statement!("engine/recurrences.sql", "bigint[]", "running()"),
-    statement!("engine/unplanned.sql", "bigint", "500"),
+    statement!("engine/unplanned.sql", "bigint, bigint", "500, 0"),
     statement!(
         "engine/plan_runs.sql",
         "bigint[], bigint[], bigint[], bigint[], text[], bigint[], bigint[]",

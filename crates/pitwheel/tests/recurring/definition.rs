@@ -157,7 +157,7 @@ async fn a_waiting_run_that_is_cancelled_is_skipped() -> Result<()> {
         let run = jobs.runs(id, None, 1).await?;
         db.pitwheel().change(&[run[0].id], change).await?;
         assert_eq!((get(&db, id).await?.skipped, db.count(LIVE).await?), (1, 0));
-        assert_eq!(plan_runs(&db.client().await?).await?, 1);
+        assert_eq!(plan_runs(&db.client().await?, 0).await?.enqueued, 1);
         let next = get(&db, id).await?.next_run_at.context("planned")?;
         assert_eq!(seconds(later, next + Duration::from_millis(1)), 900);
         let run = jobs.runs(id, None, 1).await?;
@@ -214,7 +214,7 @@ async fn a_cadence_that_cannot_be_read_disables_with_the_reason() -> Result<()> 
     let client = db.client().await?;
     let sql = "select id from pitwheel.create_recurring('test', 'k', 'cron 99 * * * *')";
     let id: i64 = client.query_one(sql, &[]).await?.get(0);
-    assert_eq!(plan_runs(&client).await?, 0);
+    assert_eq!(plan_runs(&client, 0).await?.enqueued, 0);
     let after = get(&db, id).await?;
     assert!(!after.enabled);
     assert!(after.reason.context("a reason")?.contains("the minute `99`"));

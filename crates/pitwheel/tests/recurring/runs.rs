@@ -156,14 +156,18 @@ async fn the_maintenance_plans_what_was_settled_in_sql_and_what_a_person_deleted
     assert!(done.get::<_, bool>(0));
     let unplanned = get(&db, id).await?;
     assert_eq!((unplanned.runs, unplanned.next_run_at, db.count(LIVE).await?), (1, None, 0));
-    assert_eq!(plan_runs(&client).await?, 1);
-    assert_eq!(plan_runs(&client).await?, 0);
+    assert_eq!(plan_runs(&client, 0).await?.enqueued, 1);
+    assert_eq!(plan_runs(&client, 0).await?.enqueued, 0);
     assert_eq!(db.count(WAITING).await?, 1);
     let now = db.pitwheel().now().await?;
     assert!(seconds(now, get(&db, id).await?.next_run_at.context("planned")?) > 800);
 
     client.execute("delete from pitwheel.job", &[]).await?;
-    assert_eq!((plan_runs(&client).await?, db.count(WAITING).await?), (0, 0), "it does not look for it");
+    assert_eq!(
+        (plan_runs(&client, 0).await?.enqueued, db.count(WAITING).await?),
+        (0, 0),
+        "it does not look for it"
+    );
     assert_eq!(restore_lost_runs(&client, 0).await?, id);
     assert_eq!(restore_lost_runs(&client, id).await?, 0, "it starts again");
     assert_eq!(db.count(WAITING).await?, 1);
@@ -189,15 +193,68 @@ async fn a_recurring_job_that_cannot_be_planned_does_not_hold_up_the_others() ->
                 execute function refuse();",
         )
         .await?;
-    assert_eq!(plan_runs(&client).await?, 4);
-    assert_eq!((plan_runs(&client).await?, db.count(WAITING).await?), (0, 4));
+    assert_eq!(plan_runs(&client, 0).await?.enqueued, 4);
+    assert_eq!((plan_runs(&client, 0).await?.enqueued, db.count(WAITING).await?), (0, 4));
     let lose = "delete from pitwheel.job; update pitwheel.recurring set planned = true, next_run_at = now()";
     client.batch_execute(lose).await?;
     restore_lost_runs(&client, 0).await?;
     assert_eq!(db.count(WAITING).await?, 4);
     client.batch_execute("update pitwheel.recurring set planned = key <> '2'").await?;
     client.batch_execute("drop trigger refuse on pitwheel.job").await?;
-    assert_eq!(plan_runs(&client).await?, 1, "it is tried again");
+    assert_eq!(plan_runs(&client, 0).await?.enqueued, 1, "it is tried again");
+    Ok(())
+}
+
+/// More recurring jobs than a page, which a trigger refuses, and one behind them.
+const REFUSED: &str = "
+    insert into pitwheel.recurring (kind, key, queue, cadence, misfire, payload, priority, enabled, planned, anchor_at)
+    select 'test', n, 'default', 'every 1d', 'one', to_json(n <= 600), 0, true, false, now() from generate_series(1, 601) as n;
+    create sequence tries;
+    create function refuse() returns trigger language plpgsql as $$
+    begin
+        perform nextval('tries');
+        raise exception 'this is refused';
+    end $$;
+    create trigger refuse before insert on pitwheel.job for each row when (new.payload::text = 'true') execute function refuse();";
+
+#[tokio::test]
+async fn a_page_of_refused_recurring_jobs_keeps_none_behind_it_waiting() -> Result<()> {
+    let db = TestDb::new().await?;
+    let client = db.client().await?;
+    client.batch_execute(REFUSED).await?;
+    for lost in [false, true] {
+        client.execute("update pitwheel.recurring set planned = $1, next_run_at = now()", &[&lost]).await?;
+        client.batch_execute("delete from pitwheel.job; select setval('tries', 1)").await?;
+        let mut above = 0;
+        loop {
+            let before = db.count("select last_value from tries").await?;
+            above = match lost {
+                false => plan_runs(&client, above).await?.next,
+                true => restore_lost_runs(&client, above).await?,
+            };
+            let tries = db.count("select last_value from tries").await? - before;
+            assert!(tries <= 150, "a look ends, however many are refused: {tries} statements");
+            if above == 0 {
+                break;
+            }
+        }
+        assert_eq!(db.count(WAITING).await?, 1, "the one behind them");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_page_of_locked_recurring_jobs_keeps_none_behind_it_waiting() -> Result<()> {
+    let db = TestDb::new().await?;
+    let client = db.client().await?;
+    client.batch_execute(REFUSED).await?;
+    client.batch_execute("drop trigger refuse on pitwheel.job").await?;
+    let mut other = db.client().await?;
+    let lock = other.transaction().await?;
+    lock.execute("select from pitwheel.recurring where payload::text = 'true' for update", &[]).await?;
+    assert_eq!(plan_runs(&client, 0).await?.enqueued, 1, "the one behind them");
+    lock.rollback().await?;
+    assert_eq!(plan_runs(&client, 0).await?.enqueued, 600);
     Ok(())
 }
 
@@ -211,7 +268,7 @@ async fn missed_times_of_runs_settled_in_sql_are_made_up_for_as_the_policy_says(
         let mut done = 0;
         while let Some(run) = db.claim(1).await?.first() {
             client.query("select pitwheel.complete($1, $2)", &[&run.claim.id, &run.claim.fence]).await?;
-            assert_eq!(plan_runs(&client).await?, 1);
+            assert_eq!(plan_runs(&client, 0).await?.enqueued, 1);
             done += 1;
         }
         let after = get(&db, id).await?;
@@ -257,7 +314,7 @@ async fn a_crash_that_buries_a_run_does_not_end_its_recurring_job() -> Result<()
     db.sweep().await?;
     assert_eq!(db.state(run.claim.id).await?, Some(State::Dead));
     let client = db.client().await?;
-    assert_eq!((plan_runs(&client).await?, db.count(WAITING).await?), (1, 1));
+    assert_eq!((plan_runs(&client, 0).await?.enqueued, db.count(WAITING).await?), (1, 1));
     assert_eq!(get(&db, id).await?.consecutive_failures, 1);
     Ok(())
 }
