@@ -83,6 +83,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "promote_skips_locked",
         sql: include_str!("../../migrations/0023_promote_skips_locked.sql"),
     },
+    Migration {
+        version: 24,
+        name: "promote_lane_by_lane",
+        sql: include_str!("../../migrations/0024_promote_lane_by_lane.sql"),
+    },
 ];
 
 /// Lets one node migrate at a time.
