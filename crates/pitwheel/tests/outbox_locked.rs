@@ -224,3 +224,25 @@ async fn a_row_that_postgres_refuses_to_delete_delays_its_own_entity() -> Result
     db.client().await?.batch_execute("create index on pitwheel.outbox (entity_key, id)").await?;
     acknowledges_all_but_the_refused(&db, entities(&db, EntityLock::Advisory)?).await
 }
+
+/// The claims of a dead relay, of which one is locked.
+#[tokio::test]
+async fn a_locked_claim_of_a_dead_relay_delays_its_own_entity_only() -> Result<()> {
+    for strategy in [EntityLock::Advisory, EntityLock::Row] {
+        let db = TestDb::new().await?;
+        db.client().await?.batch_execute("create index on pitwheel.outbox (entity_key, id)").await?;
+        let added = db.add_events(&["a", "b"]).await?;
+        let mut dead = entities(&db, strategy)?;
+        assert_eq!(event_ids(&dead.take(1000).await?.events), added);
+        let blocker = lock(&db, "pitwheel.outbox_claim where entity_key = 'a'").await?;
+        let expired = "update pitwheel.outbox_relay set lease_until = clock_timestamp() - interval '1 s'";
+        db.client().await?.batch_execute(expired).await?;
+
+        let mut next = entities(&db, strategy)?;
+        assert_eq!(event_ids(&next.take(1000).await?.events), added[1..], "{strategy:?}");
+        assert_eq!(db.count("select count(*) from pitwheel.outbox_relay").await?, 1, "one of them is dead");
+        blocker.batch_execute("rollback").await?;
+        assert_eq!(event_ids(&next.take(1000).await?.events), added, "{strategy:?}");
+    }
+    Ok(())
+}
