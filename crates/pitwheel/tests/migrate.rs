@@ -1,9 +1,13 @@
 //! The schema is migrated once, however many nodes start. A build refuses a schema that does not fit it.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
 use anyhow::{Context as _, Result};
 use pitwheel::engine::MIGRATIONS;
 use pitwheel::{Error, Pitwheel};
 use pitwheel_testkit::{TestDb, WAIT_MAX, wait_until};
+use tokio_postgres::Client;
 
 #[tokio::test]
 async fn ten_nodes_that_start_together_migrate_once() -> Result<()> {
@@ -21,8 +25,8 @@ async fn ten_nodes_that_start_together_migrate_once() -> Result<()> {
 /// The first migration that changes a table that an old node uses.
 const CHANGES_JOB: usize = 10;
 
-#[tokio::test]
-async fn a_migration_that_waits_for_a_table_lets_others_use_it() -> Result<()> {
+/// A database with the schema that an old node works with.
+async fn with_old_schema() -> Result<(TestDb, Client)> {
     let db = TestDb::unmigrated().await?;
     let client = db.client().await?;
     client.batch_execute(include_str!("../sql/postgres/migration_table.sql")).await?;
@@ -31,6 +35,12 @@ async fn a_migration_that_waits_for_a_table_lets_others_use_it() -> Result<()> {
         let record = "insert into pitwheel.migration (version, name, breaking) values ($1, $2, false)";
         client.execute(record, &[&migration.version, &migration.name]).await?;
     }
+    Ok((db, client))
+}
+
+#[tokio::test]
+async fn a_migration_that_waits_for_a_table_lets_others_use_it() -> Result<()> {
+    let (db, client) = with_old_schema().await?;
     let reader = db.client().await?;
     reader.batch_execute("begin; select from pitwheel.job").await?;
     let pitwheel = db.pitwheel().clone();
@@ -42,6 +52,40 @@ async fn a_migration_that_waits_for_a_table_lets_others_use_it() -> Result<()> {
     reader.batch_execute("commit").await?;
     assert!(migration.await??.len() > 1);
     db.pitwheel().check_schema().await?;
+    Ok(())
+}
+
+/// Two nodes start, and one of them waits for a table again and again: the table is free in each pause.
+#[tokio::test]
+async fn a_node_that_pauses_keeps_other_nodes_from_migrating() -> Result<()> {
+    let (db, client) = with_old_schema().await?;
+    let reader = db.client().await?;
+    reader.batch_execute("begin; select from pitwheel.job").await?;
+    let mut nodes = Vec::new();
+    for _ in 0..2 {
+        let node = Pitwheel::connect(db.url()).await?;
+        nodes.push(tokio::spawn(async move { node.migrate().await }));
+    }
+    // A wait has one session and one beginning.
+    let waiting = "select pid, waitstart::text from pg_locks
+        where not granted and relation = 'pitwheel.job'::regclass and mode = 'AccessExclusiveLock' and waitstart is not null";
+    let waits = RefCell::new(BTreeSet::new());
+    wait_until("three attempts", async || {
+        let seen = client.query(waiting, &[]).await?;
+        waits.borrow_mut().extend(seen.iter().map(|row| (row.get::<_, String>(1), row.get::<_, i32>(0))));
+        Ok(waits.borrow().len() == 3)
+    })
+    .await?;
+    let waits = waits.into_inner();
+    let sessions: BTreeSet<i32> = waits.iter().map(|(_, pid)| *pid).collect();
+    assert_eq!(sessions.len(), 1, "another node tries while one pauses: {waits:?}");
+    reader.batch_execute("commit").await?;
+    let mut applied = Vec::new();
+    for node in nodes {
+        applied.push(node.await??.len());
+    }
+    applied.sort_unstable();
+    assert_eq!(applied, [0, MIGRATIONS.len() - CHANGES_JOB]);
     Ok(())
 }
 

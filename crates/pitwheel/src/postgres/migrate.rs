@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio_postgres::Transaction;
 use tokio_postgres::types::Type;
 
 use super::pool::Pool;
@@ -116,39 +117,62 @@ pub struct MigrationStatus {
 }
 
 /// Brings the schema up to the version of this build. Returns the names of the migrations that were applied. While another
-/// transaction uses the tables, it tries again and again for some minutes.
+/// transaction uses the tables, it tries again and again for some minutes. It keeps the lock of migrations meanwhile: if another node
+/// tried in the pauses, claims and settles would find none.
 pub(crate) async fn migrate(pool: &Pool) -> Result<Vec<&'static str>, Error> {
-    for _ in 1..ATTEMPTS {
-        match migrate_once(pool).await {
-            Err(Error::Database(error)) if error.is_locked() => {
-                tracing::warn!("a transaction uses the tables to be migrated, will try again");
-                tokio::time::sleep(PAUSE).await;
-            }
-            migrated => return migrated,
-        }
-    }
-    migrate_once(pool).await
-}
-
-async fn migrate_once(pool: &Pool) -> Result<Vec<&'static str>, Error> {
     let mut client = pool.get().await?;
     // A node without the rights of the owner may start, if there is nothing to do.
     let current = found(&client).await?;
     if current.version >= newest() {
         return refuse_newer(&current).map(|()| Vec::new());
     }
-    let transaction = client.transaction().await?;
+    let mut transaction = client.transaction().await?;
     transaction.batch_execute(MIGRATION_SETTINGS).await?;
     transaction.batch_execute(MIGRATION_LOCK).await?;
-    transaction.batch_execute(MIGRATION_LOCK_TIMEOUT).await?;
-    transaction.batch_execute(MIGRATION_TABLE).await?;
-    let found = found(transaction.client()).await?;
+    for _ in 1..ATTEMPTS {
+        match migrate_once(&mut transaction).await {
+            Err(Error::Database(error)) if error.is_locked() => {
+                tracing::warn!("a transaction uses the tables to be migrated, will try again");
+                tokio::time::sleep(PAUSE).await;
+            }
+            Err(error) => return Err(error),
+            Ok(applied) => return commit(transaction, applied).await,
+        }
+    }
+    let applied = migrate_once(&mut transaction).await?;
+    commit(transaction, applied).await
+}
+
+async fn commit<T>(transaction: Transaction<'_>, applied: T) -> Result<T, Error> {
+    transaction.commit().await?;
+    Ok(applied)
+}
+
+/// One attempt, after a savepoint: if it fails, its locks are gone, but for the lock of migrations.
+async fn migrate_once(transaction: &mut Transaction<'_>) -> Result<Vec<&'static str>, Error> {
+    let attempt = transaction.transaction().await?;
+    match apply(&attempt).await {
+        Ok(applied) => {
+            attempt.commit().await?;
+            Ok(applied)
+        }
+        Err(error) => {
+            attempt.rollback().await?;
+            Err(error)
+        }
+    }
+}
+
+async fn apply(attempt: &Transaction<'_>) -> Result<Vec<&'static str>, Error> {
+    attempt.batch_execute(MIGRATION_LOCK_TIMEOUT).await?;
+    attempt.batch_execute(MIGRATION_TABLE).await?;
+    let found = found(attempt.client()).await?;
     refuse_newer(&found)?;
     let mut applied = Vec::new();
     for migration in MIGRATIONS.iter().filter(|migration| migration.version > found.version) {
-        transaction.batch_execute(migration.sql).await?;
+        attempt.batch_execute(migration.sql).await?;
         let breaking = migration.sql.starts_with("-- breaking");
-        transaction
+        attempt
             .execute_typed(
                 RECORD_MIGRATION,
                 &[(&migration.version, Type::INT4), (&migration.name, Type::TEXT), (&breaking, Type::BOOL)],
@@ -156,7 +180,6 @@ async fn migrate_once(pool: &Pool) -> Result<Vec<&'static str>, Error> {
             .await?;
         applied.push(migration.name);
     }
-    transaction.commit().await?;
     Ok(applied)
 }
 
