@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use futures_util::future::try_join_all;
+use pitwheel::engine::AHEAD_MAX;
 use pitwheel_proto::v1;
 use pitwheel_proto::v1::result::Outcome;
 use pitwheel_proto::v1::worker_service_client::WorkerServiceClient;
@@ -12,7 +13,7 @@ use tokio::net::TcpStream;
 
 use crate::gate::Gate;
 use crate::proxy::{Link, Proxy};
-use crate::queries::{DONE, LEASE, LONG_LEASE, SETTLED_TWICE, SHORT_LEASE};
+use crate::queries::{DONE, HELD, LEASE, LONG_LEASE, SETTLED_TWICE, SHORT_LEASE};
 use crate::support::{Node, WorkerStream, claim_of, result};
 
 #[tokio::test]
@@ -34,7 +35,7 @@ async fn a_worker_never_gets_more_jobs_than_its_slots() -> Result<()> {
     node.stop().await
 }
 
-/// The jobs of the broken stream keep their slots. Those of the new one wait for a slot, and are released when that takes long.
+/// The jobs of the broken stream keep their slots, and the new one has those that become free.
 #[tokio::test]
 async fn a_worker_that_connects_again_runs_no_more_jobs_than_its_slots() -> Result<()> {
     let db = TestDb::new().await?;
@@ -45,13 +46,44 @@ async fn a_worker_that_connects_again_runs_no_more_jobs_than_its_slots() -> Resu
     db.pitwheel().enqueue_many((0..20).map(work)).await?;
     wait_until("its slots are full", async || Ok(gate.running() == 4)).await?;
     proxy.set(Link::Cut);
-    let released = "select count(*) from pitwheel.job where fence > 1";
-    wait_until("jobs of the new stream were released", async || Ok(db.count(released).await? >= 4)).await?;
-    gate.let_pass(20);
+    gate.let_pass(1);
+    wait_until("a job runs in the free slot", async || Ok(gate.runs() == 5)).await?;
+    gate.let_pass(19);
     wait_until("all are done", async || Ok(db.count(DONE).await? == 20)).await?;
     let stats = running.stop().await?;
     assert_eq!((stats.started, stats.settled, stats.lost), (20, 20, 0));
     assert_eq!((gate.most_at_once(), db.count(SETTLED_TWICE).await?), (4, 0));
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_worker_that_connects_again_claims_no_job_that_cannot_start() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LONG_LEASE).await?;
+    let proxy = Proxy::to(node.address).await?;
+    let gate = Gate::open_for(0);
+    let running = start_worker(gate.worker(&proxy.url(), 4));
+    db.pitwheel().enqueue_many((0..12).map(work)).await?;
+    wait_until("its slots are full", async || Ok(gate.running() == 4)).await?;
+    proxy.set(Link::Cut);
+    // The time that is tested: jobs that cannot start are released each second.
+    let claimed_again = "select count(*) from (select fence from pitwheel.job union all select fence from pitwheel.job_history) as job
+        where fence > 1";
+    for runs in [4, 5] {
+        wait_until("its slots are full", async || Ok(gate.runs() == runs)).await?;
+        tokio::time::sleep(3 * AHEAD_MAX).await; // jobs would have been released by now
+        assert_eq!((db.count(claimed_again).await?, db.count(HELD).await?), (0, 4));
+        gate.let_pass(1);
+    }
+    gate.let_pass(10);
+    wait_until("all are done", async || Ok(db.count(DONE).await? == 12)).await?;
+    db.pitwheel().enqueue_many((0..8).map(work)).await?;
+    wait_until("all slots are in use again", async || Ok(gate.running() == 4)).await?;
+    gate.let_pass(8);
+    wait_until("all are done", async || Ok(db.count(DONE).await? == 20)).await?;
+    let stats = running.stop().await?;
+    assert_eq!((stats.started, stats.settled, stats.lost), (20, 20, 0));
+    assert_eq!((gate.most_at_once(), db.count(claimed_again).await?), (4, 0));
     node.stop().await
 }
 

@@ -10,6 +10,7 @@ mod progress;
 mod report;
 mod run;
 pub(crate) mod server;
+mod slots;
 mod stream;
 
 pub(crate) use self::core::Remote;

@@ -1,12 +1,13 @@
-//! The streams on which jobs arrive: one per queue, or one for a single job.
+//! The streams on which jobs arrive: those of each queue, or one for a single job.
 
 use std::collections::VecDeque;
 use std::future::pending;
 use std::sync::Arc;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use pitwheel_proto::v1;
 use pitwheel_proto::v1::stream_jobs_response::Event;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
@@ -20,42 +21,63 @@ use crate::worker::context::Context;
 use crate::worker::handler::Handler;
 use crate::worker::remote::core::{Held, Remote};
 use crate::worker::remote::message::{claim_of, claimed, outcome, refusal_of, release, result};
+use crate::worker::remote::slots::{FreeSlots, Slot, StreamSlots};
 
 /// Why a job was not found.
 const MISSING: &str = "no job had this id, or its history was pruned";
 
-/// Keeps a stream for one queue open until the worker stops.
+/// Keeps all slots of one queue in open streams until the worker stops: in one stream, or in several while and after jobs of a broken
+/// stream have kept some of them.
 pub(super) async fn keep_open(remote: &Arc<Remote>, queue: &QueueSlots) {
-    let mut retry_delay = RetryDelay::default();
-    let slots = Arc::new(Semaphore::new(queue.slots));
+    let (free, mut retry_delay) = (FreeSlots::new(queue.slots), RetryDelay::default());
+    let (mut streams, mut slots_open, mut one_ended) = (FuturesUnordered::new(), 0, false);
     while !remote.stop.is_cancelled() {
-        let ended = tokio::select! {
-            ended = stream(remote, Ask::Queue(queue), &slots, &mut retry_delay) => ended,
-            () = remote.stop.cancelled() => break,
-        };
-        if let Err(status) = ended {
-            if is_permanent(remote, &status) {
-                return give_up(remote, &status);
+        let next = async {
+            if one_ended {
+                retry_delay.wait(&remote.stop).await;
             }
-            tracing::warn!(
-                error = %status.message(), worker = remote.name, queue = queue.queue,
-                "the stream ended, will open another"
-            );
+            free.take(slots_open).await
+        };
+        tokio::select! {
+            slots = next => {
+                one_ended = false;
+                slots_open += slots.count();
+                streams.push(async move { (slots.count(), stream(remote, Ask::Queue(queue), &slots).await) });
+            }
+            Some((slots, ended)) = streams.next() => {
+                one_ended = true;
+                slots_open -= slots;
+                if ended.was_open {
+                    retry_delay.reset();
+                }
+                if let Err(status) = ended.end {
+                    if is_permanent(remote, &status) {
+                        return give_up(remote, &status);
+                    }
+                    tracing::warn!(
+                        error = %status.message(), worker = remote.name, queue = queue.queue,
+                        "the stream ended, will open another"
+                    );
+                }
+            }
+            () = remote.stop.cancelled() => break,
         }
-        retry_delay.wait(&remote.stop).await;
     }
 }
 
 /// Opens a stream for one job, and keeps it open until the job is reported. Returns why it was not claimed.
 pub(super) async fn open_for_job(remote: &Arc<Remote>, id: i64) -> Option<ClaimRefusal> {
     let mut retry_delay = RetryDelay::default();
-    let slot = Arc::new(Semaphore::new(1));
+    let slot = FreeSlots::new(1).take(0).await;
     while !remote.stop.is_cancelled() {
         let ended = tokio::select! {
-            ended = stream(remote, Ask::Job(id), &slot, &mut retry_delay) => ended,
+            ended = stream(remote, Ask::Job(id), &slot) => ended,
             () = remote.stop.cancelled() => break,
         };
-        let status = match ended {
+        if ended.was_open {
+            retry_delay.reset();
+        }
+        let status = match ended.end {
             Ok(refusal) => return refusal,
             // The job runs, and is reported without the stream.
             Err(_) if remote.counters.stats().started > 0 => return None,
@@ -91,8 +113,8 @@ fn give_up(remote: &Remote, status: &tonic::Status) {
 struct Opened<'a> {
     remote: &'a Arc<Remote>,
     worker: i64,
-    /// Free slots. Jobs of an earlier stream of the queue keep theirs until they end; jobs that wait for them for too long are released.
-    slots: Arc<Semaphore>,
+    declared_dead: CancellationToken,
+    slots: &'a StreamSlots,
     /// Jobs that wait for a free slot, and since when.
     ahead: VecDeque<(Instant, Claimed)>,
 }
@@ -107,10 +129,10 @@ impl Opened<'_> {
 
     /// Starts jobs in the free slots, in their order.
     fn start(&mut self) {
-        let Opened { remote, worker, slots, ahead } = self;
+        let Opened { remote, worker, slots, ahead, .. } = self;
         let mut state = remote.state();
         while !ahead.is_empty()
-            && let Ok(slot) = slots.clone().try_acquire_owned()
+            && let Some(slot) = slots.try_take()
             && let Some((_, job)) = ahead.pop_front()
         {
             remote.counters.started(1);
@@ -127,7 +149,7 @@ impl Opened<'_> {
     async fn slot_or_late(&self) {
         let Some((since, _)) = self.ahead.front() else { return pending().await };
         tokio::select! {
-            _ = self.slots.acquire() => {}
+            () = self.slots.free() => {}
             () = sleep_until(*since + AHEAD_MAX) => {}
         }
     }
@@ -166,14 +188,7 @@ enum Ask<'a> {
 }
 
 impl Ask<'_> {
-    fn slots(self) -> usize {
-        match self {
-            Ask::Queue(queue) => queue.slots,
-            Ask::Job(_) => 1,
-        }
-    }
-
-    fn request(self, remote: &Remote) -> v1::StreamJobsRequest {
+    fn request(self, remote: &Remote, slots: &StreamSlots) -> v1::StreamJobsRequest {
         let (queues, job_id) = match self {
             Ask::Queue(queue) => (vec![queue.queue.clone()], None),
             Ask::Job(id) => (Vec::new(), Some(id)),
@@ -182,7 +197,7 @@ impl Ask<'_> {
             worker: remote.name.clone(),
             queues,
             kinds: remote.handlers.kinds(),
-            slots: u32::try_from(self.slots()).unwrap_or(u32::MAX),
+            slots: u32::try_from(slots.count()).unwrap_or(u32::MAX),
             process: remote.process.clone(),
             job_id,
             keeps_ahead: true,
@@ -190,20 +205,37 @@ impl Ask<'_> {
     }
 }
 
-/// One stream, until it ends. Returns why its only job was not claimed.
-async fn stream(
-    remote: &Arc<Remote>,
+/// A stream that has ended.
+struct Ended {
+    /// Whether the server had accepted it.
+    was_open: bool,
+    /// Why its only job was not claimed, or why it broke.
+    end: Result<Option<ClaimRefusal>, tonic::Status>,
+}
+
+/// One stream, until it ends.
+async fn stream(remote: &Arc<Remote>, ask: Ask<'_>, slots: &StreamSlots) -> Ended {
+    match open(remote, ask, slots).await {
+        Ok(Ok((opened, messages))) => Ended { was_open: true, end: receive(opened, messages, ask).await },
+        Ok(Err(refusal)) => Ended { was_open: false, end: Ok(Some(refusal)) },
+        Err(status) => Ended { was_open: false, end: Err(status) },
+    }
+}
+
+type Messages = tonic::Streaming<v1::StreamJobsResponse>;
+
+/// Opens a stream, or returns why its only job was not claimed.
+async fn open<'a>(
+    remote: &'a Arc<Remote>,
     ask: Ask<'_>,
-    slots: &Arc<Semaphore>,
-    retry_delay: &mut RetryDelay,
-) -> Result<Option<ClaimRefusal>, tonic::Status> {
-    let mut messages = remote.client().stream_jobs(ask.request(remote)).await?.into_inner();
+    slots: &'a StreamSlots,
+) -> Result<Result<(Opened<'a>, Messages), ClaimRefusal>, tonic::Status> {
+    let mut messages = remote.client().stream_jobs(ask.request(remote, slots)).await?.into_inner();
     let welcome = match messages.message().await?.and_then(|message| message.event) {
         Some(Event::Welcome(welcome)) => welcome,
-        Some(Event::ClaimRefused(refused)) => return Ok(Some(refusal_of(refused.reason()))),
+        Some(Event::ClaimRefused(refused)) => return Ok(Err(refusal_of(refused.reason()))),
         _ => return Err(tonic::Status::internal("the first message of the stream was not a welcome")),
     };
-    retry_delay.reset();
     let worker = welcome.worker_id;
     let declared_dead = CancellationToken::new();
     {
@@ -212,7 +244,16 @@ async fn stream(
         state.heartbeat_every = welcome.heartbeat_every.and_then(|span| span.try_into().ok());
     }
     remote.welcomed.notify_one();
-    let mut opened = Opened { remote, worker, slots: slots.clone(), ahead: VecDeque::new() };
+    Ok(Ok((Opened { remote, worker, declared_dead, slots, ahead: VecDeque::new() }, messages)))
+}
+
+/// Receives the messages of an open stream, until it ends.
+async fn receive(
+    mut opened: Opened<'_>,
+    mut messages: Messages,
+    ask: Ask<'_>,
+) -> Result<Option<ClaimRefusal>, tonic::Status> {
+    let (remote, declared_dead) = (opened.remote, opened.declared_dead.clone());
     let mut has_only_job = false;
     loop {
         let message = tokio::select! {
@@ -243,12 +284,7 @@ async fn stream(
 }
 
 /// One attempt, from the start of its handler until its result waits to be reported.
-async fn run_one(
-    remote: Arc<Remote>,
-    handler: Option<Arc<Handler>>,
-    context: Context,
-    _slot: OwnedSemaphorePermit,
-) {
+async fn run_one(remote: Arc<Remote>, handler: Option<Arc<Handler>>, context: Context, _slot: Slot) {
     let claim = context.claim();
     let ended = match handler {
         Some(handler) => {
