@@ -89,6 +89,7 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "promote_lane_by_lane",
         sql: include_str!("../../migrations/0024_promote_lane_by_lane.sql"),
     },
+    Migration { version: 25, name: "lane_turns", sql: include_str!("../../migrations/0025_lane_turns.sql") },
 ];
 
 /// Lets one node migrate at a time.

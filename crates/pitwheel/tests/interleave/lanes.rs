@@ -9,10 +9,10 @@ use tokio_postgres::types::Type;
 use crate::sessions::{FIRST, cancels, claims, claims_for_workers, complete_first};
 
 /// A lane with a null, which is equal to every other null.
-const LANE: &str = r#"["tenant", 7, null]"#;
+pub(crate) const LANE: &str = r#"["tenant", 7, null]"#;
 
 /// Completes job 1, as a worker does.
-fn completes() -> Session {
+pub(crate) fn completes() -> Session {
     Session::transaction("a", "settle", complete_first)
 }
 
@@ -29,7 +29,7 @@ fn completes_in_batch() -> Session {
 }
 
 /// Enqueues into the lane in a user's transaction.
-fn enqueues_in_sql(name: &'static str) -> Session {
+pub(crate) fn enqueues_in_sql(name: &'static str) -> Session {
     Session::new(name)
         .sql("begin")
         .sql_as("enqueue", format!("select pitwheel.enqueue('test', lane => '{LANE}')"))
@@ -37,7 +37,7 @@ fn enqueues_in_sql(name: &'static str) -> Session {
 }
 
 /// Enqueues into the lane through the library, which promotes it in the same statement. The transaction makes that statement longer.
-fn enqueues(name: &'static str) -> Session {
+pub(crate) fn enqueues(name: &'static str) -> Session {
     Session::transaction(name, "enqueue", async |connection: &mut Connection| {
         let texts = [["test"], ["{}"], ["default"]].map(|text| text.to_vec());
         let (none, numbers): (Vec<Option<i64>>, Vec<i64>) = (vec![None], vec![0]);
@@ -70,11 +70,11 @@ fn enqueues(name: &'static str) -> Session {
 }
 
 /// Promotes what was left, as the maintenance does.
-async fn promote(connection: &mut Connection) -> Result<String> {
+pub(crate) async fn promote(connection: &mut Connection) -> Result<String> {
     Ok(promote_checked(&connection.client, "0").await?.queues.len().to_string())
 }
 
-fn promotes(name: &'static str) -> Session {
+pub(crate) fn promotes(name: &'static str) -> Session {
     Session::transaction(name, "promote", promote)
 }
 
@@ -84,7 +84,7 @@ fn two_run(run: &Run) -> bool {
 }
 
 /// Jobs of the lane wait, and none of them is the head.
-fn stranded(run: &Run) -> bool {
+pub(crate) fn stranded(run: &Run) -> bool {
     let has_head = run.end().contains("waiting") || run.end().contains("running");
     run.end().contains("blocked") && !has_head
 }

@@ -10,6 +10,7 @@ mod enqueue;
 mod followers;
 mod heartbeat;
 mod held;
+mod lane_turns;
 mod lanes;
 mod migrate;
 mod outbox;
