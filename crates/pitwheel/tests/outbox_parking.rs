@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Result;
 use pitwheel::engine::outbox::{Event, RelayOptions, Shards, Strategy};
 use pitwheel::{NewEvent, Replay, Unpark};
-use pitwheel_testkit::{TestDb, event_ids, take_events};
+use pitwheel_testkit::{TestDb, event_ids, take_events, wait_until};
 
 const LEASE: Duration = Duration::from_secs(600);
 const DAY: Duration = Duration::from_secs(86400);
@@ -162,6 +162,43 @@ async fn more_events_than_a_statement_moves_are_put_back_together() -> Result<()
         let of_a = delivered.iter().filter(|event| event.entity_key == "a").map(|event| event.id);
         assert!(of_a.clone().is_sorted() && of_a.count() as i64 == back + later_of_a, "{how:?}");
         assert!(delivered.iter().any(|event| event.id == later[1]));
+    }
+    Ok(())
+}
+
+/// `b` is parked when the unpark begins, and `a` is parked when it has locked the shards of what was parked.
+#[tokio::test]
+async fn an_entity_that_is_parked_during_an_unpark_stays_parked() -> Result<()> {
+    for in_sql in [false, true] {
+        let db = TestDb::new().await?;
+        let mut relay = shards(&db, None)?;
+        add(&db, &["a", "b"]).await?;
+        let mut events = take_events(&mut relay).await?;
+        events.sort_by_key(|event| event.id);
+        assert!(relay.park(&events[1], "refused").await?);
+        // It waits, and the unpark waits for it.
+        add(&db, &["b"]).await?;
+        let blocker = db.client().await?;
+        blocker.batch_execute("begin; select from pitwheel.outbox where entity_key = 'b' for update").await?;
+        let (pitwheel, client) = (db.pitwheel().clone(), db.client().await?);
+        let unpark = tokio::spawn(async move {
+            if in_sql {
+                let sql = "select * from pitwheel.unpark('pitwheel.outbox', array['a', 'b'], 'drop', 'test')";
+                let ended = client.query(sql, &[]).await?;
+                return Ok(ended.iter().map(|row| (row.get(0), row.get(1))).collect());
+            }
+            anyhow::Ok(pitwheel.outbox().unpark(&["a", "b"], Unpark::Drop).await?)
+        });
+        let waits = "select count(*) from pg_locks where not granted";
+        wait_until("the unpark waits", async || Ok(db.count(waits).await? > 0)).await?;
+        assert!(relay.park(&events[0], "refused").await?);
+        blocker.batch_execute("rollback").await?;
+
+        assert_eq!(unpark.await??, [("b".to_owned(), 0)]);
+        let parked = db.pitwheel().outbox().parked(None, 0).await?;
+        let parked: Vec<_> = parked.iter().map(|one| (&*one.entity_key, one.events)).collect();
+        assert_eq!(parked, [("a", 1)], "its event is not left behind");
+        assert_eq!(db.count("select count(*) from pitwheel.outbox").await?, 0);
     }
     Ok(())
 }

@@ -39,14 +39,16 @@ impl Parked<'_> {
     async fn end_within(&self, client: &Client) -> Result<Vec<(String, i64)>, Error> {
         let lock: Params =
             &[(&self.source, Type::TEXT), (&self.entity_keys, Type::TEXT_ARRAY), (&self.how, Type::TEXT)];
-        query(client, include_str!("../../sql/operate/lock_parked.sql"), lock).await?;
-        let put_back = self.put_back(client).await?;
+        let locked = query(client, include_str!("../../sql/operate/lock_parked.sql"), lock).await?;
+        // Others of these entities may be parked since: they stay, because their shards are not locked.
+        let parked: Vec<String> = locked.first().map(|row| row.get(1)).unwrap_or_default();
+        let put_back = self.put_back(client, &parked).await?;
         if self.how == "drop" {
-            self.drop_waiting(client).await?;
+            drop_waiting(client, &parked).await?;
         }
         let end: Params = &[
             (&self.source, Type::TEXT),
-            (&self.entity_keys, Type::TEXT_ARRAY),
+            (&parked, Type::TEXT_ARRAY),
             (&self.how, Type::TEXT),
             (&self.actor, Type::TEXT),
         ];
@@ -56,10 +58,10 @@ impl Parked<'_> {
     }
 
     /// Puts back, or deletes, the events that were moved aside. Returns how many were put back of each entity.
-    async fn put_back(&self, client: &Client) -> Result<HashMap<String, i64>, Error> {
+    async fn put_back(&self, client: &Client, parked: &[String]) -> Result<HashMap<String, i64>, Error> {
         let params: Params = &[
             (&self.source, Type::TEXT),
-            (&self.entity_keys, Type::TEXT_ARRAY),
+            (&parked, Type::TEXT_ARRAY),
             (&self.how, Type::TEXT),
             (&EVENTS_PAGE, Type::INT4),
         ];
@@ -74,16 +76,15 @@ impl Parked<'_> {
             }
         }
     }
+}
 
-    /// Deletes the events that were not moved aside.
-    async fn drop_waiting(&self, client: &Client) -> Result<(), Error> {
-        let mut above: Option<i64> = None;
-        loop {
-            let params: Params =
-                &[(&self.entity_keys, Type::TEXT_ARRAY), (&above, Type::INT8), (&DROP_IDS, Type::INT4)];
-            let rows = query(client, include_str!("../../sql/operate/drop_waiting.sql"), params).await?;
-            let Some(row) = rows.first() else { return Ok(()) };
-            above = row.get(0);
-        }
+/// Deletes the events of parked entities that were not moved aside.
+async fn drop_waiting(client: &Client, parked: &[String]) -> Result<(), Error> {
+    let mut above: Option<i64> = None;
+    loop {
+        let params: Params = &[(&parked, Type::TEXT_ARRAY), (&above, Type::INT8), (&DROP_IDS, Type::INT4)];
+        let rows = query(client, include_str!("../../sql/operate/drop_waiting.sql"), params).await?;
+        let Some(row) = rows.first() else { return Ok(()) };
+        above = row.get(0);
     }
 }

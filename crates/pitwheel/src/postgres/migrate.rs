@@ -90,6 +90,11 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0024_promote_lane_by_lane.sql"),
     },
     Migration { version: 25, name: "lane_turns", sql: include_str!("../../migrations/0025_lane_turns.sql") },
+    Migration {
+        version: 26,
+        name: "parked_keys",
+        sql: include_str!("../../migrations/0026_parked_keys.sql"),
+    },
 ];
 
 /// Lets one node migrate at a time.

@@ -17,6 +17,7 @@ mod outbox;
 mod outbox_entities;
 mod outbox_entities_held;
 mod outbox_floors;
+mod outbox_parking;
 mod outbox_register;
 mod pipelines;
 mod recover;

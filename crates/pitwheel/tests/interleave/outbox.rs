@@ -13,7 +13,7 @@ use tokio_postgres::types::Type;
 const ACQUIRE: &str = include_str!("../../sql/outbox/acquire_shards.sql");
 const ACKNOWLEDGE: &str = include_str!("../../sql/outbox/acknowledge.sql");
 const ACKNOWLEDGE_KEEP: &str = include_str!("../../sql/outbox/acknowledge_keep.sql");
-const PARK: &str = include_str!("../../sql/outbox/park.sql");
+pub(crate) const PARK: &str = include_str!("../../sql/outbox/park.sql");
 
 /// The lease of the relay that holds the shard of the entity `e`, and is dead.
 const LEASE_OF_A: &str = "00000000-0000-0000-0000-0000000000aa";
@@ -36,11 +36,11 @@ const END: &str = "select 'waiting ' || (select count(*) from pitwheel.outbox)
     || ', parked ' || (select count(*) from pitwheel.outbox_parked)
     || ', moved ' || (select count(*) from pitwheel.outbox_parked_event)";
 
-fn start<'a>(db: &'a TestDb, title: &'static str) -> Explorer<'a> {
+pub(crate) fn start<'a>(db: &'a TestDb, title: &'static str) -> Explorer<'a> {
     Explorer::from_scratch(db, title).setup(SETUP).end(END)
 }
 
-fn event(id: i64) -> String {
+pub(crate) fn event(id: i64) -> String {
     format!(
         "insert into pitwheel.outbox (id, entity_key, topic, type, payload) overriding system value
         values ({id}, 'e', 'orders', 'changed', 'x')"
@@ -92,7 +92,12 @@ async fn acknowledge(connection: &mut Connection, sql: &str, lease: &str) -> Res
 }
 
 /// Moves the event `id`, and parks the entity if there is a reason.
-async fn park(connection: &mut Connection, sql: &str, reason: Option<&str>, id: i64) -> Result<String> {
+pub(crate) async fn park(
+    connection: &mut Connection,
+    sql: &str,
+    reason: Option<&str>,
+    id: i64,
+) -> Result<String> {
     let shard = shard(connection).await?;
     let row = connection
         .client
