@@ -1,9 +1,10 @@
 //! Whose turn it is in a lane when a job leaves it, comes late or gets another time.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
-use pitwheel::{Change, NewJob, NewPipeline, State};
+use pitwheel::engine::{Cause, Ending, error_entry};
+use pitwheel::{Change, NewJob, NewPipeline, Settled, State};
 use pitwheel_testkit::TestDb;
 
 const WAITING: Option<State> = Some(State::Waiting);
@@ -69,5 +70,71 @@ async fn jobs_that_wait_for_a_blocked_one_run_when_it_leaves() -> Result<()> {
         db.pitwheel().change(&[head, due], Change::Delete).await?;
         db.promote().await?;
     }
+    Ok(())
+}
+
+/// Looks at the lane again: the number of new heads.
+async fn look(db: &TestDb) -> Result<usize> {
+    let sql = "insert into pitwheel.lane_check (xid, lane) values (pg_current_xact_id(), '\"a\"')";
+    db.client().await?.execute(sql, &[]).await?;
+    db.promote().await
+}
+
+#[tokio::test]
+async fn a_job_that_is_rescheduled_does_not_wait_for_a_head_behind_it() -> Result<()> {
+    let db = TestDb::new().await?;
+    let before = enqueue(&db, in_hours(10).lane_pass(true)).await?;
+    let head = enqueue(&db, in_hours(5)).await?;
+    let behind = enqueue(&db, in_hours(0)).await?;
+    assert_eq!(states(&db, [before, head, behind]).await?, [BLOCKED, WAITING, BLOCKED]);
+    let reschedule = async |hours: u64| -> Result<usize> {
+        let at = SystemTime::now() + Duration::from_secs(3600 * hours);
+        db.pitwheel().change(&[before], Change::Reschedule(Some(at))).await?;
+        db.promote().await
+    };
+    assert_eq!(reschedule(7).await?, 0, "the head comes first");
+    for (hours, now) in [(3, [WAITING, BLOCKED, BLOCKED]), (8, [BLOCKED, WAITING, BLOCKED])] {
+        assert_eq!(reschedule(hours).await?, 1);
+        assert_eq!(states(&db, [before, head, behind]).await?, now, "in {hours} hours");
+        assert_eq!(look(&db).await?, 0, "they do not take turns");
+    }
+    assert_eq!(reschedule(0).await?, 1);
+    let claimed = db.claim_one().await?;
+    assert_eq!(claimed.claim.id, before);
+    assert_eq!(db.complete(&claimed).await?, Settled::Written);
+    assert_eq!(db.promote().await?, 1);
+    assert_eq!(states(&db, [head, behind]).await?, [WAITING, BLOCKED]);
+    let own = "select count(*) from pitwheel.job where run_at between now() + interval '4 hours' and now() + interval '5 hours'";
+    assert_eq!(db.count(own).await?, 1, "it has its own time again");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_job_that_is_committed_late_does_not_wait_for_a_head_behind_it() -> Result<()> {
+    let db = TestDb::new().await?;
+    let mut client = db.client().await?;
+    let transaction = client.transaction().await?;
+    let late: i64 =
+        transaction.query_one("select pitwheel.enqueue('test', lane => '\"a\"')", &[]).await?.get(0);
+    let head = enqueue(&db, in_hours(5)).await?;
+    assert!(late < head);
+    transaction.commit().await?;
+    assert_eq!(db.promote().await?, 1);
+    assert_eq!(states(&db, [late, head]).await?, [WAITING, BLOCKED]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_head_that_waits_for_its_retry_keeps_its_turn() -> Result<()> {
+    let db = TestDb::new().await?;
+    let before = enqueue(&db, in_hours(10).lane_pass(true)).await?;
+    let head = enqueue(&db, in_hours(0)).await?;
+    assert_eq!(states(&db, [before, head]).await?, [BLOCKED, WAITING]);
+    let error = error_entry(Cause::Error, "no", 1, "test");
+    let retry = Ending::Retry { delay: Duration::from_secs(3600), error };
+    assert_eq!(db.settle(&db.claim_one().await?, retry).await?, Settled::Written);
+    db.pitwheel().change(&[before], Change::Reschedule(None)).await?;
+    assert_eq!(db.promote().await?, 0);
+    assert_eq!(states(&db, [before, head]).await?, [BLOCKED, WAITING]);
     Ok(())
 }
