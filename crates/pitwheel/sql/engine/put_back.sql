@@ -1,6 +1,7 @@
 -- put_back.sql: the claimed jobs wait again, for a delay from now: retried, snoozed, released, or taken from a dead worker.
 -- `uncharged` does not count the attempt, `crashed` counts a crash.
--- A job of a lane that lets others pass, and has to wait, is blocked again; the lane is looked at after the commit.
+-- A job of a lane that lets others pass, and has to wait, is blocked again; the lane is looked at after the commit. Older versions have
+-- stored jobs that let others pass and are in no lane.
 -- A holder of 0 is not known, and then not compared.
 -- Rows not returned: the claim no longer holds the job, a cancel was requested, it is a run of a recurring job, or another
 -- transaction has locked the row, which is not waited for. The caller finishes them as cancelled, and finish.sql tells these apart.
@@ -31,9 +32,9 @@ waiting as (
     set holder = null,
         claimed_at = null,
         progress = null,
-        run_at = case when job.lane_pass and back.delay_ms > 0 then 'infinity'
+        run_at = case when job.lane_pass and job.lane is not null and back.delay_ms > 0 then 'infinity'
             else clock_timestamp() + back.delay_ms * interval '1 millisecond' end,
-        lane_at = case when job.lane_pass and back.delay_ms > 0
+        lane_at = case when job.lane_pass and job.lane is not null and back.delay_ms > 0
             then clock_timestamp() + back.delay_ms * interval '1 millisecond' end,
         lane_former = case when (job.lane_pass and back.delay_ms > 0) is not true then job.lane_former end,
         attempt = job.attempt - back.uncharged::int,

@@ -95,6 +95,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "parked_keys",
         sql: include_str!("../../migrations/0026_parked_keys.sql"),
     },
+    Migration {
+        version: 27,
+        name: "stored_limits",
+        sql: include_str!("../../migrations/0027_stored_limits.sql"),
+    },
 ];
 
 /// Lets one node migrate at a time.
