@@ -14,8 +14,8 @@ forgotten as (
         select worker.id
         from pitwheel.worker
         where worker.dead_at < greatest(
-                clock_timestamp() - interval '1 day',
-                least(clock_timestamp() - interval '10 minutes', coalesce((select many.dead_at from many), '-infinity'))
+                now() - interval '1 day',
+                least(now() - interval '10 minutes', coalesce((select many.dead_at from many), '-infinity'))
             )
           and not exists (select from pitwheel.hold where hold.worker = worker.id)
         order by worker.dead_at

@@ -11,3 +11,4 @@ mod outbox_operate;
 mod pipelines;
 mod recurring;
 mod statements;
+mod workers;
