@@ -167,11 +167,19 @@ async fn the_sql_functions_refuse_what_the_library_refuses() -> Result<()> {
         "select pitwheel.enqueue('work', priority => 10)",
         "select pitwheel.enqueue('work', max_attempts => 0)",
         "select pitwheel.enqueue('work', timeout => interval '0')",
+        "select pitwheel.enqueue('work', timeout => interval '101 years')",
         "select pitwheel.enqueue('work', key => '')",
         "select pitwheel.enqueue('work', run_at => 'infinity', lane => '\"l\"')",
         "select pitwheel.enqueue('work', run_at => '-infinity')",
         "select pitwheel.enqueue('work', run_at => now() + interval '101 years')",
         "select pitwheel.enqueue('work', metadata => '[1e5000]')",
+        "select pitwheel.create_recurring('work', 'k', 'every 1h', timeout => interval '101 years')",
+        "select pitwheel.create_recurring('work', 'k', 'every 1h', misfire => 'never')",
+        "select pitwheel.create_recurring('work', 'k', 'every 1h', misfire => null)",
+        "select pitwheel.create_recurring('work', 'k', 'adaptive 1h..2h', interval_ms => 999)",
+        "select pitwheel.create_recurring('work', 'k', 'adaptive 1h..2h', interval_ms => 3162240000001)",
+        "select pitwheel.change_recurring(1, 'every 1h', misfire => 'never')",
+        "select pitwheel.change_recurring(1, 'adaptive 1h..2h', interval_ms => -1)",
     ];
     let pipeline = |last: &str| {
         format!(
@@ -179,8 +187,14 @@ async fn the_sql_functions_refuse_what_the_library_refuses() -> Result<()> {
                 {{"name": "a", "job": {{"kind": "work"}}}}, {{"name": "b", "after": ["a"], "job": {{"kind": "work", {last}}}}}]}}')"#
         )
     };
-    let steps =
-        [r#""delay_ms": 3162240000001"#, r#""delay_ms": -1"#, r#""run_at": "infinity""#].map(pipeline);
+    let steps = [
+        r#""delay_ms": 3162240000001"#,
+        r#""delay_ms": -1"#,
+        r#""run_at": "infinity""#,
+        r#""timeout": "101 years""#,
+        r#""timeout_ms": 3162240000001"#,
+    ]
+    .map(pipeline);
     for sql in bad.into_iter().chain(steps.iter().map(String::as_str)) {
         let error = db.client().await?.query(sql, &[]).await.unwrap_err();
         assert_eq!(error.code().map(|code| code.code()), Some("22023"), "{sql}: {error}");

@@ -134,6 +134,7 @@ async fn wrong_arguments_are_refused_and_change_nothing() -> Result<()> {
         ("select pitwheel.complete($1, $2, '[1e131071]')", "exponent"),
         ("select pitwheel.fail($1, $2, null)", "error is null"),
         ("select pitwheel.fail($1, $2, 'no', interval '-1 s')", "is negative"),
+        ("select pitwheel.fail($1, $2, 'no', interval '5000 years')", "is longer than 100 years"),
     ] {
         let refused = client.query_one(sql, &[&job.claim.id, &job.claim.fence]).await;
         let message =
