@@ -10,7 +10,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use pitwheel::{Context, Job, NewJob, Options, Pitwheel, Settled, State, Worker};
 use pitwheel_devdb::{Options as ServerOptions, Server};
-use pitwheel_testkit::{ChildProcess, Nap, TestDb, WAIT_MAX, connect, start_worker, time_until, wait_until};
+use pitwheel_testkit::{
+    ChildProcess, Nap, TestDb, WAIT_MAX, Work, connect, signal, start_worker, time_until, wait_until, work,
+    worker,
+};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio_postgres::Client;
@@ -222,6 +225,74 @@ async fn a_worker_whose_database_is_away_stops_when_it_is_told_to() -> Result<()
     server.crash()?;
     let stats = tokio::time::timeout(WAIT_MAX, running.stop()).await.context("it has not stopped")??;
     assert_eq!((stats.started, stats.settled), (1, 0));
+    Ok(())
+}
+
+/// Server processes that do not answer, as if the network were broken, until this is dropped.
+struct Silent(Vec<u32>);
+
+/// Those of the connections that the engine has.
+const CONNECTED: &str = "select pid from pg_stat_activity where application_name = 'pitwheel'";
+/// The one that accepts connections.
+const POSTMASTER: &str = "select split_part(pg_read_file('postmaster.pid'), e'\\n', 1)::int";
+
+impl Silent {
+    /// Those whose ids this query returns.
+    async fn of(client: &Client, sql: &str) -> Result<Silent> {
+        let rows = client.query(sql, &[]).await?;
+        let silent = Silent(rows.iter().map(|row| row.get::<_, i32>(0).unsigned_abs()).collect());
+        silent.0.iter().try_for_each(|pid| signal("STOP", *pid))?;
+        Ok(silent)
+    }
+
+    /// Ends them, and with them the connections.
+    fn end(self) -> Result<()> {
+        self.0.iter().try_for_each(|pid| signal("TERM", *pid))
+    }
+}
+
+impl Drop for Silent {
+    /// A stopped process ends when it goes on. One that has ended already is no error.
+    fn drop(&mut self) {
+        self.0.iter().for_each(|pid| drop(signal("CONT", *pid)));
+    }
+}
+
+#[tokio::test]
+async fn a_look_back_that_failed_after_long_is_followed_by_one_soon() -> Result<()> {
+    let server = Server::start(ServerOptions::temporary())?;
+    let pitwheel = Pitwheel::connect(&server.url()).await?;
+    pitwheel.migrate().await?;
+    let (started, end) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let signals = (started.clone(), end.clone());
+    let handler = move |work: Work, _: Context| {
+        let (started, end) = signals.clone();
+        async move {
+            if work.n == 1 {
+                started.notify_one();
+                end.notified().await;
+            }
+            Ok::<_, String>(())
+        }
+    };
+    let (late, client) = (connect(&server.url()).await?, connect(&server.url()).await?);
+    late.batch_execute("begin").await?;
+    late.execute("select pitwheel.enqueue('work', '{\"n\":0}')", &[]).await?;
+    pitwheel.enqueue(&Work { n: 1 }).await?;
+    // Its claim moves the bound past the late one. With its only slot taken the worker makes no claims, only looks.
+    let running = start_worker(Worker::new(&pitwheel).queue("default", 1).without_hints().handle(handler));
+    started.notified().await;
+
+    let postmaster = Silent::of(&client, POSTMASTER).await?;
+    let connected = Silent::of(&client, CONNECTED).await?;
+    tokio::time::sleep(Duration::from_secs(4)).await; // a look back is in progress for most of it
+    connected.end()?;
+    drop(postmaster);
+    late.batch_execute("commit").await?;
+    end.notify_one();
+    let took = time_until("both are done", async || Ok(count(&client, DONE).await? == 2)).await?;
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    running.stop().await?;
     Ok(())
 }
 

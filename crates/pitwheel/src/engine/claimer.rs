@@ -3,16 +3,18 @@
 
 use std::collections::BTreeSet;
 use std::mem;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::StreamExt;
+use futures_util::future::Either;
 use futures_util::stream::FuturesUnordered;
 
 use crate::engine::claim::{ClaimedJobs, claim_alone, look_back, take_turn};
 use crate::engine::claim_sink::{ClaimSink, Reserved};
 use crate::engine::cursor::{Bounds, Cursor, LevelLook, LookedBack};
-use crate::engine::look_times::{LOOK_BACK, LookTimes};
+use crate::engine::look_times::{LOOK_BACK, LookTimes, Looks, beside};
 use crate::engine::retry::RetryDelay;
 use crate::error::Error;
 use crate::job::claim::{Claimed, QueueSlots};
@@ -76,17 +78,17 @@ struct Asked {
     begun: Instant,
 }
 
-/// When a look back began, and its result.
-type LookReply = (Instant, Result<LookedBack, Error>);
+/// What a look back found, and when its statement began and ended.
+type LookReply = Result<(LookedBack, [Instant; 2]), Error>;
 
 /// Claims and starts jobs until the sink stops.
 pub async fn run_claimer(sink: &impl ClaimSink) {
     let mut claimer = Claimer::new(sink);
-    let (mut claims, mut looks) = (FuturesUnordered::new(), FuturesUnordered::new());
+    let (mut claims, mut looks) = (FuturesUnordered::new(), Looks::new());
     let mut retry_delay = RetryDelay::default();
     while !sink.stop().is_cancelled() {
         if claims.is_empty()
-            && let Err(error) = claimer.look_around().await
+            && let Err(error) = beside(&mut looks, pin!(claimer.look_around())).await
         {
             // Claims go on: what fails here may concern a few rows only.
             tracing::warn!(%error, worker = sink.name(), "cannot look after claims, will try again");
@@ -95,7 +97,7 @@ pub async fn run_claimer(sink: &impl ClaimSink) {
             claimer.hinted();
         }
         if looks.is_empty() && Instant::now() >= claimer.looks.next {
-            looks.push(look_once(sink, claimer.floors(), claimer.cursor.bounds()));
+            looks.push(Either::Left(look_once(sink, claimer.floors(), claimer.cursor.bounds())));
         }
         while claimer.wants_more(claims.len()) {
             let polls = Instant::now() >= claimer.next_poll;
@@ -128,7 +130,7 @@ pub async fn run_claimer(sink: &impl ClaimSink) {
             None => retry_delay.reset(),
             Some((error, what)) => {
                 tracing::warn!(%error, worker = sink.name(), "{what}, will try again");
-                retry_delay.wait(sink.stop()).await;
+                beside(&mut looks, retry_delay.wait(sink.stop())).await;
             }
         }
     }
@@ -147,9 +149,13 @@ async fn claim_once(sink: &impl ClaimSink, asked: Asked) -> (Asked, Result<Claim
 
 /// Beside the claims, which go on whatever becomes of it.
 async fn look_once(sink: &impl ClaimSink, floors: Bounds, bounds: Bounds) -> LookReply {
-    let begun = Instant::now();
-    let look = async |client: Arc<Session>| look_back(&client, sink.kinds(), &floors, &bounds).await;
-    (begun, sink.pool().run(look).await)
+    let look = async |client: Arc<Session>| {
+        // Without the wait for a connection.
+        let begun = Instant::now();
+        let found = look_back(&client, sink.kinds(), &floors, &bounds).await?;
+        Ok((found, [begun, Instant::now()]))
+    };
+    sink.pool().run(look).await
 }
 
 impl<'a, T: ClaimSink> Claimer<'a, T> {
@@ -265,13 +271,13 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
         self.cursor.floors(self.looks.begin(Instant::now()))
     }
 
-    fn looked_back(&mut self, (begun, found): LookReply) -> Result<(), Error> {
-        self.looks.ended(begun, Instant::now());
+    fn looked_back(&mut self, reply: LookReply) -> Result<(), Error> {
         // Room may also appear with time, when a worker has waited long enough for a suspect.
         self.no_room = false;
-        let found = found?;
+        let (found, [begun, ended]) = reply.inspect_err(|_| self.looks.failed(Instant::now()))?;
+        self.looks.succeeded(ended - begun, ended);
         self.cursor.looked_back(&found);
-        (self.clock, self.suspects) = ((found.snapshot.seen_at, Instant::now()), found.suspects);
+        (self.clock, self.suspects) = ((found.snapshot.seen_at, ended), found.suspects);
         if !found.suspects {
             self.sink.no_suspect();
         }

@@ -67,9 +67,10 @@ pub(crate) async fn look_after_lanes(pool: &Pool, name: &str, stop: &Cancellatio
             true => look_once(pool, &hints, &mut FIRST.to_owned()).await,
             false => look_once(pool, &hints, &mut first).await,
         };
-        looks.ended(begun, Instant::now());
+        let now = Instant::now();
         match looked {
             Ok(()) => {
+                looks.succeeded(now - begun, now);
                 retry_delay.reset();
                 tokio::select! {
                     () = tokio::time::sleep_until(looks.next.into()) => {}
@@ -77,6 +78,7 @@ pub(crate) async fn look_after_lanes(pool: &Pool, name: &str, stop: &Cancellatio
                 }
             }
             Err(error) => {
+                looks.failed(now);
                 tracing::warn!(%error, worker = name, "cannot promote jobs of lanes, will try again");
                 retry_delay.wait(stop).await;
             }
