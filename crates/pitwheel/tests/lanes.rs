@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
 use pitwheel::engine::{Ending, SettleResult, Settlement, promote_checked, settle};
@@ -171,6 +171,28 @@ async fn the_maintenance_of_a_worker_finds_it_within_seconds() -> Result<()> {
     client.execute(sql, &[]).await?;
     wait_until("all are done", async || Ok(db.count("select count(*) from pitwheel.job").await? == 0))
         .await?;
+    running.stop().await?;
+    Ok(())
+}
+
+/// One look of the maintenance promotes up to 5,000.
+#[tokio::test]
+async fn a_backlog_of_lanes_is_promoted_without_long_pauses() -> Result<()> {
+    const LANES: i64 = 15_000;
+    let db = TestDb::new().await?;
+    let client = db.client().await?;
+    let sql =
+        "select pitwheel.enqueue('test', lane => to_json(n::text)) from generate_series(1, $1::bigint) as n";
+    client.execute(sql, &[&LANES]).await?;
+    let running =
+        start_worker(worker(db.pitwheel()).handle(async |_: Work, _: Context| Ok::<(), String>(())));
+    let heads = async || db.count("select count(*) from pitwheel.job where run_at < 'infinity'").await;
+    let begun = Instant::now();
+    wait_until("a look has ended", async || Ok(heads().await? >= LANES / 3)).await?;
+    let first = begun.elapsed();
+    wait_until("all are promoted", async || Ok(heads().await? == LANES)).await?;
+    // Two more looks; with pauses in proportion it is 23 times as long.
+    assert!(begun.elapsed() < first * 10, "{:?}, {first:?} of it for the first look", begun.elapsed());
     running.stop().await?;
     Ok(())
 }

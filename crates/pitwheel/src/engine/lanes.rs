@@ -2,10 +2,10 @@
 //!
 //! An enqueue through the library promotes its lanes itself, and a settle makes the next job of the lane its head. What neither could
 //! see, because two transactions overlapped, or because a user's transaction had enqueued, is in `pitwheel.lane_check`. Every node
-//! looks there once a second.
+//! looks there once a second, and again at once while more is left.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio_postgres::types::Type;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +23,8 @@ const PROMOTE_LANES: &str = include_str!("../../sql/engine/promote_lanes.sql");
 
 /// Statements per look, so that one stays short.
 const PAGES_MAX: usize = 50;
+/// The pause after a look that left some: hardly a part of the seconds that the look takes, but other nodes find rows too.
+const MORE: Duration = Duration::from_millis(50);
 /// The transaction from which a deep look reads: after a failover that lost transactions, their ids are given again.
 const FIRST: &str = "0";
 
@@ -63,17 +65,20 @@ pub(crate) async fn look_after_lanes(pool: &Pool, name: &str, stop: &Cancellatio
     while !stop.is_cancelled() {
         let begun = Instant::now();
         // A deep look has its own start: if it fails, the others go on from theirs.
-        let looked = match looks.begin(begun) {
+        let is_deep = looks.begin(begun);
+        let looked = match is_deep {
             true => look_once(pool, &hints, &mut FIRST.to_owned()).await,
             false => look_once(pool, &hints, &mut first).await,
         };
         let now = Instant::now();
         match looked {
-            Ok(()) => {
-                looks.succeeded(now - begun, now);
+            Ok(all) => {
                 retry_delay.reset();
+                // An ordinary look takes long if it promotes much, and jobs wait for that. A deep one may take long for nothing.
+                looks.succeeded(if is_deep { now - begun } else { Duration::ZERO }, now);
+                let next = if all { looks.next } else { now + MORE };
                 tokio::select! {
-                    () = tokio::time::sleep_until(looks.next.into()) => {}
+                    () = tokio::time::sleep_until(next.into()) => {}
                     () = stop.cancelled() => {}
                 }
             }
@@ -86,7 +91,8 @@ pub(crate) async fn look_after_lanes(pool: &Pool, name: &str, stop: &Cancellatio
     }
 }
 
-async fn look_once(pool: &Pool, hints: &Hints, first: &mut String) -> Result<(), Error> {
+/// Whether nothing is left.
+async fn look_once(pool: &Pool, hints: &Hints, first: &mut String) -> Result<bool, Error> {
     for _ in 0..PAGES_MAX {
         let promoted = pool.run(async |client| promote_checked(&client, first).await).await?;
         metrics::promoted(promoted.queues.len());
@@ -96,8 +102,8 @@ async fn look_once(pool: &Pool, hints: &Hints, first: &mut String) -> Result<(),
             log_unhinted(pool.run(async |client| hints.due(&client, &queue).await).await);
         }
         if !promoted.full {
-            break;
+            return Ok(true);
         }
     }
-    Ok(())
+    Ok(false)
 }
