@@ -31,6 +31,9 @@ const TOO_MANY_CONNECTIONS: &str = "53300";
 const KEEPALIVE: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
 const KEEPALIVE_RETRIES: u32 = 3;
+/// A connection breaks when what was sent on it is not acknowledged for this long: while data is in flight, Linux sends no keepalive,
+/// and would give up after about 15 minutes. The machine of the server acknowledges, so a statement that takes long breaks nothing.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(20);
 
 /// Connections to one database, at most a given number of them.
 #[derive(Clone)]
@@ -181,8 +184,25 @@ fn config(url: &str, application: &str) -> Result<Config, Error> {
     })?;
     config.connect_timeout(CONNECT_MAX).keepalives(true).keepalives_idle(KEEPALIVE);
     config.keepalives_interval(KEEPALIVE_INTERVAL).keepalives_retries(KEEPALIVE_RETRIES);
+    config.tcp_user_timeout(UNACKNOWLEDGED_MAX);
     if config.get_application_name().is_none() {
         config.application_name(application);
     }
     Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_vanished_is_noticed_in_20_seconds_whether_data_is_in_flight_or_not() {
+        let limit = Duration::from_secs(20);
+        let config = config("postgres://ada@localhost/app", "test").expect("a URL");
+        let retries = config.get_keepalives_retries().expect("a number");
+        let between = config.get_keepalives_interval().expect("an interval");
+        let idle = config.get_keepalives_idle() + between * retries;
+        assert!(config.get_keepalives() && idle <= limit, "{idle:?}");
+        assert!(config.get_tcp_user_timeout().is_some_and(|in_flight| *in_flight <= limit));
+    }
 }
