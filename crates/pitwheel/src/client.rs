@@ -26,7 +26,10 @@ use crate::operate::recurring_jobs::RecurringJobs;
 use crate::operate::tokens::{self, Token};
 use crate::operate::workers::{self, WorkerCommand, WorkerSummary};
 use crate::postgres::migrate::{self, MigrationStatus};
-use crate::postgres::{Pool, Sql, query};
+use crate::postgres::{Pool, Session, Sql, query};
+
+/// How long the hints for one batch of endings may take: what writes endings waits for them.
+const HINTS_MAX: Duration = Duration::from_secs(2);
 
 /// How to connect.
 #[derive(Debug, Clone)]
@@ -133,8 +136,8 @@ impl Pitwheel {
         self.hints.due(&self.pool.get().await?, queue).await
     }
 
-    /// Wakes idle workers for the jobs that followed from endings and are due now, and counts them. A hint that fails delays a
-    /// job until the next poll, no more.
+    /// Wakes idle workers for the jobs that followed from endings and are due now, and counts them. A hint that fails, or takes longer
+    /// than two seconds, delays a job until the next poll, no more.
     pub async fn hint_followers(&self, followers: impl Iterator<Item = &NewJob>) {
         let followers: Vec<&NewJob> = followers.collect();
         if followers.is_empty() {
@@ -143,28 +146,29 @@ impl Pitwheel {
         metrics::enqueued(followers.iter().map(|job| (&*job.queue, &*job.kind, true)));
         let named: Vec<&str> =
             followers.iter().filter_map(|job| job.lane.as_ref().map(Lane::as_json)).collect();
-        log_unhinted(self.promote(&named).await);
         let due = followers.iter().filter(|job| job.is_due());
-        let queues: BTreeSet<&str> = due.map(|job| &*job.queue).collect();
-        for queue in queues {
-            log_unhinted(self.hint(queue).await);
-        }
+        self.promote_and_hint(&named, &due.map(|job| &*job.queue).collect()).await;
     }
 
-    /// Wakes idle workers of queues in which pipelines have new jobs that are due. A hint that fails delays a job until the next poll,
-    /// no more.
+    /// Wakes idle workers of queues in which pipelines have new jobs that are due. A hint that fails, or takes longer than two seconds,
+    /// delays a job until the next poll, no more.
     pub async fn hint_due(&self, queues: &BTreeSet<String>) {
-        for queue in queues {
-            log_unhinted(self.hint(queue).await);
-        }
+        self.promote_and_hint(&[], &queues.iter().map(String::as_str).collect()).await;
     }
 
-    /// Promotes these lanes at once. The maintenance of any node does it within a second.
-    async fn promote(&self, named: &[&str]) -> Result<(), Error> {
-        if named.is_empty() {
-            return Ok(());
+    /// Promotes these lanes at once, which the maintenance of any node does within a second, and wakes idle workers of these queues.
+    async fn promote_and_hint(&self, named: &[&str], queues: &BTreeSet<&str>) {
+        if named.is_empty() && queues.is_empty() {
+            return;
         }
-        lanes::promote_lanes(&self.pool.get().await?, named).await.map(drop)
+        let hints = async |client: Arc<Session>| {
+            let promoted = lanes::promote_lanes(&client, named).await.map(drop);
+            for queue in queues {
+                self.hints.due(&client, queue).await?;
+            }
+            promoted
+        };
+        log_unhinted(self.pool.run_within(HINTS_MAX, hints).await);
     }
 
     /// The same database, with another actor in the audit log: for a program that makes changes for a person. The default

@@ -297,6 +297,31 @@ async fn a_look_back_that_failed_after_long_is_followed_by_one_soon() -> Result<
 }
 
 #[tokio::test]
+async fn endings_are_written_although_the_connection_for_hints_is_silent() -> Result<()> {
+    let server = Server::start(ServerOptions::temporary())?;
+    let mut options = Options::default();
+    options.connections = 1;
+    let pitwheel = Pitwheel::connect_with(&server.url(), options).await?;
+    pitwheel.migrate().await?;
+    pitwheel.enqueue_many((1..=20).map(work)).await?;
+    let client = connect(&server.url()).await?;
+    // That of the handle. The worker opens others.
+    let connected = Silent::of(&client, CONNECTED).await?;
+    let handler = async |_: Work, context: Context| {
+        context.then(NewJob::raw("next", "{}"));
+        Ok::<_, String>(())
+    };
+    // One at a time: at least as many batches as jobs.
+    let running = start_worker(Worker::new(&pitwheel).queue("default", 1).handle(handler));
+    let took = time_until("all are done", async || Ok(count(&client, DONE).await? == 20)).await?;
+    // The wait for a connection alone, if there is no other limit, is 30 seconds.
+    assert!(took < Duration::from_secs(15), "{took:?}");
+    connected.end()?;
+    running.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
 async fn after_an_outage_of_three_leases_live_workers_keep_their_jobs_and_dead_ones_do_not() -> Result<()> {
     let mut server = Server::start(ServerOptions::temporary())?;
     let url = server.url();

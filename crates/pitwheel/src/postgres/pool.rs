@@ -110,14 +110,40 @@ impl Pool {
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let session = Arc::new(self.get().await.inspect_err(|error| self.failed(error))?);
+        let session = self.get().await;
+        self.run_on(session, self.settings.limit, step).await
+    }
+
+    /// Like [`Pool::run`], for a step that is not worth a longer wait than this, for a connection and for the step.
+    pub(crate) async fn run_within<T, F>(
+        &self,
+        limit: Duration,
+        step: impl FnOnce(Arc<Session>) -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let session = tokio::time::timeout(limit, self.get()).await;
+        self.run_on(session.unwrap_or_else(|_| Err(no_answer(limit))), limit, step).await
+    }
+
+    async fn run_on<T, F>(
+        &self,
+        session: Result<Session, Error>,
+        limit: Duration,
+        step: impl FnOnce(Arc<Session>) -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let session = Arc::new(session.inspect_err(|error| self.failed(error))?);
         // A statement of its own: after a timeout the step's future, and its reference to the session, are dropped here.
-        let done = tokio::time::timeout(self.settings.limit, step(session.clone())).await;
+        let done = tokio::time::timeout(limit, step(session.clone())).await;
         let done = done.unwrap_or_else(|_| {
             if let Ok(session) = Arc::try_unwrap(session) {
                 session.close();
             }
-            Err(no_answer(self.settings.limit))
+            Err(no_answer(limit))
         });
         done.inspect_err(|error| self.failed(error))
     }

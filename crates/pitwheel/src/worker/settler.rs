@@ -94,16 +94,20 @@ async fn write(core: &Core, batch: Vec<Settlement>) {
         }
     };
     core.settled(&batch, &results);
+    set_aside(core, &batch, &results);
     core.backend().hint_followers(written_followers(&batch, &results)).await;
     core.backend().hint_due(&due).await;
+}
+
+fn set_aside(core: &Core, batch: &[Settlement], results: &[SettleResult]) {
     let (mut later, now) = (core.later(), Instant::now());
-    for (settlement, result) in batch.into_iter().zip(results) {
+    for (settlement, result) in batch.iter().zip(results) {
         let claim = settlement.claim;
         match result {
             SettleResult::Written | SettleResult::Already | SettleResult::Lost => later.ended(claim),
-            SettleResult::Locked => later.add([settlement], now),
+            SettleResult::Locked => later.add([settlement.clone()], now),
             SettleResult::Refused(problem) => {
-                let retry = refused(core, claim, &problem);
+                let retry = refused(core, claim, problem);
                 later.add_refused(claim, retry, now);
             }
         }
