@@ -30,6 +30,7 @@ pub(crate) mod retry;
 pub(crate) mod run_times;
 pub(crate) mod settle;
 pub(crate) mod settle_columns;
+mod settle_order;
 pub(crate) mod settle_runs;
 pub(crate) mod sweep;
 pub(crate) mod token;

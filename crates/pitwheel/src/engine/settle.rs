@@ -8,11 +8,12 @@ use crate::engine::claim_columns::{ClaimColumns, claim_of_row};
 use crate::engine::lanes::promote_lanes;
 use crate::engine::lease::write_last_progress;
 use crate::engine::settle_columns::{Finish, PutBack, SettleResult, mark, mark_written};
+use crate::engine::settle_order::{ByStatement, by_statement, in_order};
 use crate::engine::settle_runs::{complete_runs, finish_runs, put_back_runs};
 use crate::error::Error;
 use crate::job::claim::Claim;
-use crate::job::ending::{Ending, Settlement};
-use crate::job::new_job::{History, NewJob};
+use crate::job::ending::Settlement;
+use crate::job::new_job::NewJob;
 use crate::postgres::{Ctid, Params, Sql};
 
 const COMPLETE: &str = include_str!("../../sql/engine/complete.sql");
@@ -161,20 +162,6 @@ async fn find_already_settled(client: &impl Sql, batch: &[Settlement], results: 
     }
 }
 
-/// The positions of endings, by the statement that writes them.
-#[derive(Default)]
-struct ByStatement {
-    done: Vec<usize>,
-    forgotten: Vec<usize>,
-    /// Jobs of lanes.
-    in_lanes: Vec<usize>,
-    finished: Vec<usize>,
-    back: Vec<usize>,
-    /// Runs of recurring jobs, with a plan: those that are done and have nothing else to write, and the others.
-    done_runs: Vec<usize>,
-    runs: Vec<usize>,
-}
-
 /// Whether the statement was executed. False: it met a row that is locked, or that Postgres refuses.
 fn unless_locked(executed: Result<(), Error>) -> Result<bool, Error> {
     match executed {
@@ -182,36 +169,6 @@ fn unless_locked(executed: Result<(), Error>) -> Result<bool, Error> {
         Err(Error::Database(error)) if error.is_locked() || error.refuses_values() => Ok(false),
         Err(error) => Err(error),
     }
-}
-
-fn by_statement(batch: &[Settlement], order: Vec<usize>) -> ByStatement {
-    let mut sorted = ByStatement::default();
-    for (n, &at) in order.iter().enumerate() {
-        let Settlement { claim, ending, plan, in_lane, .. } = &batch[at];
-        // The fast statements compare the holder, so it must be known. They return ids, which do not tell several claims of one job
-        // apart, so they get one of these at most.
-        let is_last = order.get(n + 1).is_none_or(|&next| batch[next].claim.id != claim.id);
-        // The row of one whose last progress was written has moved.
-        let has_moved = batch[at].kept_progress().is_some();
-        let is_fast = is_last && !has_moved && claim.holder != 0 && ending.then().is_empty();
-        let which = match ending {
-            Ending::Done { ctid: Some(_), result: None, .. } if is_fast && plan.is_some() => {
-                &mut sorted.done_runs
-            }
-            _ if plan.is_some() => &mut sorted.runs,
-            Ending::Done { ctid: Some(_), result: None, history, .. } if is_fast => match history {
-                _ if *in_lane => &mut sorted.in_lanes,
-                History::All => &mut sorted.done,
-                History::FailuresOnly => &mut sorted.forgotten,
-            },
-            Ending::Done { .. } | Ending::Dead { .. } | Ending::Cancelled { .. } => &mut sorted.finished,
-            Ending::Retry { .. } | Ending::Snooze { .. } | Ending::Release | Ending::Crash { .. } => {
-                &mut sorted.back
-            }
-        };
-        which.push(at);
-    }
-    sorted
 }
 
 /// A statement whose rows can be refused one by one.
@@ -283,24 +240,6 @@ async fn write_each(
         }
     }
     Ok(())
-}
-
-/// The positions of the endings, sorted by id: batches that lock rows in one order cannot deadlock. Of several endings of one
-/// claim only the first, because a report that was repeated before its answer came may be in one batch with itself; each of the
-/// others is returned with that first one.
-fn in_order(batch: &[Settlement]) -> (Vec<usize>, Vec<(usize, usize)>) {
-    let claim = |at: usize| batch[at].claim;
-    let mut order: Vec<usize> = (0..batch.len()).collect();
-    order.sort_by_key(|&at| (claim(at).id, claim(at).fence, claim(at).holder));
-    let mut repeated = Vec::new();
-    order.dedup_by(|next, first| {
-        let is_repeated = claim(*first).is_of(claim(*next));
-        if is_repeated {
-            repeated.push((*next, *first));
-        }
-        is_repeated
-    });
-    (order, repeated)
 }
 
 /// The followers that exist now, because the endings that they follow from were written.
