@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use pitwheel::engine::{Claimed, Ending, SettleResult, Settlement, release_unknown, settle};
-use pitwheel::{Context, History, NewJob, Settled, State};
+use pitwheel::{Context, History, NewJob, Settled, State, Worker};
 use pitwheel_testkit::{TestDb, WAIT_MAX, Work, start_worker, wait_until, worker};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -203,6 +203,66 @@ async fn a_follower_that_waits_for_a_key_delays_its_own_job_only() -> Result<()>
     open.rollback().await?;
     assert_eq!(settle(&client, &batch[7..8], &[]).await?, [SettleResult::Written]);
     assert_eq!(db.count("select count(*) from pitwheel.job where key = 'taken'").await?, 1);
+    Ok(())
+}
+
+/// More endings than the waits of one bisection tell apart.
+#[tokio::test]
+async fn a_key_that_is_waited_for_delays_one_ending_of_a_large_batch() -> Result<()> {
+    const JOBS: usize = 1000;
+    let db = TestDb::new().await?;
+    db.pitwheel().enqueue_many((0..JOBS).map(|_| NewJob::raw("test", "{}"))).await?;
+    let jobs = db.claim(JOBS).await?;
+    assert_eq!(jobs.len(), JOBS);
+    let batch: Vec<Settlement> = (0..).zip(&jobs).map(|(n, job)| follows(job, n == 700)).collect();
+    let mut other = db.client().await?;
+    let open = other.transaction().await?;
+    open.execute("select pitwheel.enqueue('test', '{}', key => 'taken')", &[]).await?;
+
+    let client = db.client().await?;
+    client.batch_execute("set lock_timeout = '100ms'").await?;
+    let results = settle(&client, &batch, &[]).await?;
+    let locked: Vec<usize> = (0..JOBS).filter(|&at| results[at] == SettleResult::Locked).collect();
+    assert_eq!(locked, [700]);
+    open.rollback().await?;
+    Ok(())
+}
+
+/// So many keys that no batch with all their jobs is split until each of these stands alone.
+#[tokio::test]
+async fn keys_that_are_waited_for_delay_no_other_job_of_their_worker() -> Result<()> {
+    const JOBS: i64 = 300;
+    const WAIT: i64 = 10;
+    let db = TestDb::new().await?;
+    let gate = Arc::new(Semaphore::new(0));
+    db.pitwheel().enqueue_many((0..JOBS).map(|n| NewJob::of(&Work { n }))).await?;
+    let open_gate = gate.clone();
+    let handler = move |work: Work, context: Context| {
+        let gate = open_gate.clone();
+        async move {
+            gate.acquire().await.map_err(|error| error.to_string())?.forget();
+            let follower = NewJob::raw("test", "{}");
+            let waits = work.n % (JOBS / WAIT) == 0;
+            context.then(if waits { follower.key(work.n.to_string()) } else { follower });
+            Ok::<_, String>(())
+        }
+    };
+    let slots = usize::try_from(JOBS)?;
+    let running = start_worker(Worker::new(db.pitwheel()).queue("default", slots).handle(handler));
+    all_running(&db, JOBS).await?;
+    let mut other = db.client().await?;
+    let open = other.transaction().await?;
+    let keys = "select pitwheel.enqueue('test', '{}', queue => 'other', key => n::text)
+        from generate_series(0, $1::bigint - 1, $2::bigint) as n";
+    open.execute(keys, &[&JOBS, &(JOBS / WAIT)]).await?;
+    gate.add_permits(slots);
+
+    let done = "select count(*) from pitwheel.job_history where kind = 'work' and state = 'done'";
+    wait_until("all but those that wait are done", async || Ok(db.count(done).await? == JOBS - WAIT)).await?;
+    open.rollback().await?;
+    wait_until("all are done", async || Ok(db.count(done).await? == JOBS)).await?;
+    let stats = running.stop().await?;
+    assert_eq!((stats.settled, stats.lost), (JOBS.unsigned_abs(), 0));
     Ok(())
 }
 

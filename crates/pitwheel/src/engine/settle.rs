@@ -1,6 +1,7 @@
 //! Writing the endings of attempts: fenced, in batches, together with what follows from them.
 
 use std::collections::{BTreeSet, HashMap};
+use std::iter::once;
 
 use tokio_postgres::types::Type;
 
@@ -13,6 +14,7 @@ use crate::engine::settle_runs::{complete_runs, finish_runs, put_back_runs};
 use crate::error::Error;
 use crate::job::claim::Claim;
 use crate::job::ending::Settlement;
+use crate::job::limits::SETTLE_MAX;
 use crate::job::new_job::NewJob;
 use crate::postgres::{Ctid, Params, Sql};
 
@@ -32,6 +34,10 @@ const RUNS_MAX: usize = 100;
 
 /// Waits for a lock after which a part of a batch is not split any more.
 const WAITS_MAX: usize = 4;
+/// Endings per statement when those that may be locked are tried again: one that waits is found among them within these waits.
+pub(crate) const LOCKED_MAX: usize = 1 << WAITS_MAX;
+/// Waits after which the rest of a batch is left for later. With 200 ms for each, a settle stays below the limit of a statement.
+const WAITS_IN_ALL: usize = 10;
 
 /// Writes a batch of endings, and deletes the given empty holds. Returns one result for each ending, in order. An ending that
 /// Postgres refuses is found by bisection, and the others are written.
@@ -51,8 +57,33 @@ pub async fn settle_with_due(
     batch: &[Settlement],
     holds: &[i64],
 ) -> Result<(Vec<SettleResult>, BTreeSet<String>), Error> {
+    settle_batch(client, batch, holds).await.map(|settled| (settled.results, settled.due))
+}
+
+/// What became of a batch.
+pub(crate) struct SettledBatch {
+    /// One for each ending, in order.
+    pub(crate) results: Vec<SettleResult>,
+    /// The queues in which pipelines have new jobs that are due.
+    pub(crate) due: BTreeSet<String>,
+    /// Of those that are locked, the positions of those that waited. One of some that waited together is locked; a row that is passed over
+    /// because it is locked has not waited.
+    pub(crate) waited: BTreeSet<usize>,
+}
+
+/// Like [`settle`].
+pub(crate) async fn settle_batch(
+    client: &impl Sql,
+    batch: &[Settlement],
+    holds: &[i64],
+) -> Result<SettledBatch, Error> {
+    // On the heap: the loops of a worker are one future, which would have room for this at each place that writes a batch.
+    Box::pin(write_batch(client, batch, holds)).await
+}
+
+async fn write_batch(client: &impl Sql, batch: &[Settlement], holds: &[i64]) -> Result<SettledBatch, Error> {
     write_last_progress(client, batch).await?;
-    let mut started = Started::default();
+    let mut notes = Notes::default();
     let mut results = vec![SettleResult::Lost; batch.len()];
     let mut holds = holds;
     let (order, repeated) = in_order(batch);
@@ -70,14 +101,15 @@ pub async fn settle_with_due(
         finished.extend(which.iter().filter(|&&at| results[at] != SettleResult::Written));
     }
     if !back.is_empty() {
-        write_each(client, Statement::PutBack, batch, &back, &mut results, &mut started).await?;
+        let all = once(&back[..]);
+        write_each(client, Statement::PutBack, batch, all, &mut results, &mut notes).await?;
         // A cancel was requested, the row is locked, or the claim is lost.
         finished.extend(back.iter().filter(|&&at| results[at] == SettleResult::Lost));
     }
     if !finished.is_empty() {
         finished.sort_unstable_by_key(|&at| batch[at].claim.id);
         let finish = Statement::Finish(std::mem::take(&mut holds));
-        write_each(client, finish, batch, &finished, &mut results, &mut started).await?;
+        write_each(client, finish, batch, once(&finished[..]), &mut results, &mut notes).await?;
         // The row or its pipeline is locked, or it is a run of a recurring job that has no plan.
         runs.extend(finished.iter().filter(|&&at| results[at] == SettleResult::Locked));
     }
@@ -90,14 +122,15 @@ pub async fn settle_with_due(
     }
     if !runs.is_empty() {
         runs.sort_unstable_by_key(|&at| batch[at].claim.id);
-        settle_runs(client, batch, &runs, &mut results, &mut started).await?;
+        settle_runs(client, batch, &runs, &mut results, &mut notes).await?;
     }
-    // Most pipelines that were locked, by the settle of another step, are free again by now.
+    // Most pipelines that were locked, by the settle of another step, are free again by now. And of the endings that waited together, most
+    // are not locked.
     let locked = |at: &usize| results[*at] == SettleResult::Locked;
-    let locked: Vec<usize> = finished.into_iter().filter(locked).collect();
-    if !locked.is_empty() {
-        write_each(client, Statement::Finish(&[]), batch, &locked, &mut results, &mut started).await?;
-    }
+    let locked = finished.into_iter().filter(locked);
+    let (waited, passed_over): (Vec<usize>, Vec<usize>) = locked.partition(|at| notes.waited.contains(at));
+    let parts = passed_over.chunks(SETTLE_MAX).chain(waited.chunks(LOCKED_MAX));
+    write_each(client, Statement::Finish(&[]), batch, parts, &mut results, &mut notes).await?;
     if !holds.is_empty() {
         client.rows(DROP_HOLDS, &[(&holds, Type::INT8_ARRAY)]).await?;
     }
@@ -110,19 +143,23 @@ pub async fn settle_with_due(
             unwritten => unwritten.clone(),
         };
     }
-    Ok((results, started.promote(client).await))
+    let mut waited = std::mem::take(&mut notes.waited);
+    waited.retain(|&at| results[at] == SettleResult::Locked);
+    Ok(SettledBatch { results, due: notes.promote(client).await, waited })
 }
 
-/// What pipelines have started because their steps ended.
+/// What is found beside the results.
 #[derive(Default)]
-struct Started {
+struct Notes {
     /// The queues in which they have new jobs that are due.
     due: BTreeSet<String>,
     /// The lanes that their new jobs entered.
     lanes: BTreeSet<String>,
+    /// The endings that waited for a lock, each alone or together with others.
+    waited: BTreeSet<usize>,
 }
 
-impl Started {
+impl Notes {
     /// Promotes the lanes. Returns the queues in which something is due. What cannot be promoted now is left to the maintenance: an
     /// error would hide that the endings were written.
     async fn promote(mut self, client: &impl Sql) -> BTreeSet<String> {
@@ -187,37 +224,37 @@ async fn settle_runs(
     batch: &[Settlement],
     runs: &[usize],
     results: &mut [SettleResult],
-    started: &mut Started,
+    notes: &mut Notes,
 ) -> Result<(), Error> {
     let back: Vec<usize> = runs.iter().copied().filter(|&at| batch[at].ending.waits_again()).collect();
-    for part in back.chunks(RUNS_MAX) {
-        write_each(client, Statement::PutBackRuns, batch, part, results, started).await?;
-    }
+    write_each(client, Statement::PutBackRuns, batch, back.chunks(RUNS_MAX), results, notes).await?;
     // Of those that should wait, what is left has a cancel request, a recurring job that was disabled or deleted, or a locked row.
     let left = |at: &usize| matches!(results[*at], SettleResult::Lost | SettleResult::Locked);
     let left: Vec<usize> = runs.iter().copied().filter(left).collect();
-    for part in left.chunks(RUNS_MAX) {
-        write_each(client, Statement::FinishRuns, batch, part, results, started).await?;
-    }
-    Ok(())
+    write_each(client, Statement::FinishRuns, batch, left.chunks(RUNS_MAX), results, notes).await
 }
 
-/// Writes endings together. If Postgres refuses them, bisects them until the one that it refuses stands alone. Likewise if one of them
-/// waits for another transaction: a follower with a key that is enqueued there, or whose live job ends there. If a whole table is locked,
-/// every part waits: after some waits a part is not split any more, and its worker comes back with it.
-async fn write_each(
+/// Writes the endings of each part together. If Postgres refuses them, bisects them until the one that it refuses stands alone. Likewise if
+/// one of them waits for another transaction: a follower with a key that is enqueued there, or whose live job ends there. If a whole table
+/// is locked, every part waits: after some waits a part is not split any more, then not tried any more, and its worker comes back with it.
+async fn write_each<'a>(
     client: &impl Sql,
     statement: Statement<'_>,
     batch: &[Settlement],
-    which: &[usize],
+    parts: impl DoubleEndedIterator<Item = &'a [usize]>,
     results: &mut [SettleResult],
-    started: &mut Started,
+    notes: &mut Notes,
 ) -> Result<(), Error> {
-    let (mut parts, mut waits) = (vec![which], 0);
+    let (mut parts, mut waits): (Vec<&[usize]>, usize) = (parts.rev().collect(), 0);
     while let Some(part) = parts.pop() {
+        if waits == WAITS_IN_ALL {
+            part.iter().for_each(|&at| results[at] = SettleResult::Locked);
+            notes.waited.extend(part);
+            continue;
+        }
         let written = match statement {
             Statement::PutBack => put_back(client, batch, part, results).await,
-            Statement::Finish(emptied) => finish(client, batch, part, emptied, results, started).await,
+            Statement::Finish(emptied) => finish(client, batch, part, emptied, results, notes).await,
             Statement::PutBackRuns => put_back_runs(client, batch, part, results).await,
             Statement::FinishRuns => finish_runs(client, batch, part, results).await,
         };
@@ -227,9 +264,11 @@ async fn write_each(
                 results[*only] = SettleResult::Refused(error.to_string());
             }
             (Err(Error::Database(error)), _)
-                if error.is_locked() && (waits == WAITS_MAX || part.len() == 1) =>
+                if error.is_locked() && (waits >= WAITS_MAX || part.len() == 1) =>
             {
+                waits += 1;
                 part.iter().for_each(|&at| results[at] = SettleResult::Locked);
+                notes.waited.extend(part);
             }
             (Err(Error::Database(error)), _) if error.refuses_values() || error.is_locked() => {
                 waits += usize::from(error.is_locked());
@@ -282,7 +321,7 @@ async fn finish(
     which: &[usize],
     emptied: &[i64],
     results: &mut [SettleResult],
-    started: &mut Started,
+    notes: &mut Notes,
 ) -> Result<(), Error> {
     let mut columns = Finish { emptied, ..Finish::default() };
     which.iter().for_each(|&at| columns.push(batch[at].claim, &batch[at].ending));
@@ -291,8 +330,8 @@ async fn finish(
     let all = |column: usize| {
         rows.iter().filter_map(move |row| row.get::<_, Option<Vec<String>>>(column)).flatten()
     };
-    started.due.extend(all(4));
-    started.lanes.extend(all(5));
+    notes.due.extend(all(4));
+    notes.lanes.extend(all(5));
     Ok(())
 }
 

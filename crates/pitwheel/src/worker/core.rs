@@ -47,6 +47,8 @@ pub(super) struct Core {
     pub(super) endings: Batcher<Settlement>,
     /// Endings to write later, because their rows were locked, or because they replace refused ones. Bounded like `endings`.
     later: Mutex<Later<Settlement>>,
+    /// Endings that waited for a lock, or were written together with one that did. Bounded like `endings`.
+    waited: Mutex<Vec<Settlement>>,
     /// Ends when the worker must claim no more.
     pub(super) stop: CancellationToken,
     /// Something may be due.
@@ -80,6 +82,7 @@ impl Core {
             handlers,
             endings: Batcher::new(weigh, SETTLE_ENOUGH, SETTLE_MAX, Linger::Paced),
             later: Mutex::default(),
+            waited: Mutex::default(),
             stop,
             due: Arc::default(),
             cancel: Arc::default(),
@@ -257,13 +260,8 @@ impl Core {
         self.later.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts the endings whose time has come into the queue again.
-    pub(super) fn bring_back(&self) {
-        let now = Instant::now();
-        let due = self.later().take_due(now);
-        if let Err(closed) = self.endings.push(due) {
-            self.later().add(closed, now);
-        }
+    pub(super) fn waited(&self) -> MutexGuard<'_, Vec<Settlement>> {
+        self.waited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What its ending depends on.

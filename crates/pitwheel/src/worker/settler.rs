@@ -1,11 +1,12 @@
 //! The loops that write endings, in batches of what came together while the last one was written.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::retry::RetryDelay;
-use crate::engine::settle::{settle, settle_with_due, written_followers};
+use crate::engine::settle::{LOCKED_MAX, SettledBatch, settle, settle_batch, written_followers};
 use crate::engine::settle_columns::SettleResult;
 use crate::error::Error;
 use crate::job::claim::Claim;
@@ -16,6 +17,8 @@ use crate::worker::core::Core;
 const REFUSED_DELAY: Duration = Duration::from_secs(60);
 /// How often endings that were set aside are looked at.
 const LATER: Duration = Duration::from_millis(100);
+/// How many endings wait for a lock, each alone, before those are written that were set aside meanwhile.
+const WAIT_ALONE_MAX: usize = 4;
 /// How long a worker that ends tries to write the last endings. Jobs whose endings are not written, because the database is away
 /// or their rows stay locked, are released when its lease expires.
 const LAST_ENDINGS: Duration = Duration::from_secs(10);
@@ -38,35 +41,75 @@ pub(super) async fn run(core: &Core, closed: &CancellationToken) {
 async fn write_all(core: &Core) {
     let write_queued = async || {
         while let Some(batch) = core.endings.next().await {
-            write(core, batch).await;
+            write(core, batch, |waited| core.waited().extend(waited)).await;
         }
     };
+    let queue_ended = CancellationToken::new();
+    let queued = async {
+        tokio::join!(write_queued(), write_queued());
+        queue_ended.cancel();
+    };
     tokio::select! {
-        _ = async { tokio::join!(write_queued(), write_queued()) } => {}
+        _ = async { tokio::join!(queued, write_set_aside(core, &queue_ended)) } => {}
         () = bring_back(core) => {}
     }
-    write_set_aside(core).await;
     if let Err(error) = delete_emptied(core).await {
         tracing::warn!(%error, worker = core.name(), "cannot delete empty holds; the sweep will");
     }
 }
 
-/// Puts endings that were set aside back into the queue, again and again.
+/// Puts endings whose time has come back into the queue, again and again, as long as it is open.
 async fn bring_back(core: &Core) {
     loop {
         tokio::time::sleep(LATER).await;
-        core.bring_back();
+        let now = Instant::now();
+        let due = core.later().take_due(now);
+        if let Err(closed) = core.endings.push(due) {
+            core.later().add(closed, now);
+        }
     }
 }
 
-/// Writes what was set aside when the worker ends.
-async fn write_set_aside(core: &Core) {
-    while !core.later().is_empty() {
-        let due = core.later().take_due(Instant::now());
-        if !due.is_empty() {
-            write(core, due).await;
+/// Writes the endings that waited for a lock; when the queue has ended, the others that were set aside too. Until none is left.
+async fn write_set_aside(core: &Core, queue_ended: &CancellationToken) {
+    let mut alone = VecDeque::new();
+    loop {
+        let is_last = queue_ended.is_cancelled();
+        if is_last && alone.is_empty() && core.later().is_empty() && core.waited().is_empty() {
+            return;
         }
-        tokio::time::sleep(LATER).await;
+        tokio::select! {
+            () = tokio::time::sleep(LATER) => {}
+            () = queue_ended.cancelled(), if !is_last => continue,
+        }
+        if is_last {
+            let due = core.later().take_due(Instant::now());
+            if !due.is_empty() {
+                write(core, due, |waited| core.waited().extend(waited)).await;
+            }
+        }
+        write_waited(core, &mut alone).await;
+    }
+}
+
+/// Apart from new endings, which would wait with them for as long as a user's transaction is open. At first a few together, since most
+/// of them are not locked; then, in turn, each `alone`.
+async fn write_waited(core: &Core, alone: &mut VecDeque<Settlement>) {
+    let waited = std::mem::take(&mut *core.waited());
+    for part in waited.chunks(LOCKED_MAX) {
+        write(core, part.to_vec(), |waited| alone.extend(waited)).await;
+    }
+    let mut waits = 0;
+    for _ in 0..alone.len() {
+        if waits == WAIT_ALONE_MAX {
+            break;
+        }
+        let Some(one) = alone.pop_front() else { break };
+        write(core, vec![one], |waited| {
+            waits += waited.len();
+            alone.extend(waited);
+        })
+        .await;
     }
 }
 
@@ -80,12 +123,12 @@ pub(super) async fn delete_emptied(core: &Core) -> Result<(), Error> {
 }
 
 /// Writes one batch, however long the database is away. Sets aside what is to be written later: endings whose rows are locked, and
-/// a retry in the place of each ending that Postgres refused.
-async fn write(core: &Core, batch: Vec<Settlement>) {
+/// a retry in the place of each ending that Postgres refused. Endings that waited for a lock go to `keep`.
+async fn write(core: &Core, batch: Vec<Settlement>, keep: impl FnOnce(Vec<Settlement>)) {
     let emptied = core.take_emptied();
     let mut retry_delay = RetryDelay::default();
-    let (results, due) = loop {
-        match core.pool.run(async |client| settle_with_due(&*client, &batch, &emptied).await).await {
+    let SettledBatch { results, due, waited } = loop {
+        match core.pool.run(async |client| settle_batch(&*client, &batch, &emptied).await).await {
             Ok(settled) => break settled,
             Err(error) => {
                 tracing::warn!(%error, worker = core.name(), jobs = batch.len(), "cannot settle, will try again");
@@ -94,17 +137,19 @@ async fn write(core: &Core, batch: Vec<Settlement>) {
         }
     };
     core.settled(&batch, &results);
-    set_aside(core, &batch, &results);
+    set_aside(core, &batch, &results, &waited);
+    keep(waited.iter().map(|&at| batch[at].clone()).collect());
     core.backend().hint_followers(written_followers(&batch, &results)).await;
     core.backend().hint_due(&due).await;
 }
 
-fn set_aside(core: &Core, batch: &[Settlement], results: &[SettleResult]) {
+fn set_aside(core: &Core, batch: &[Settlement], results: &[SettleResult], waited: &BTreeSet<usize>) {
     let (mut later, now) = (core.later(), Instant::now());
-    for (settlement, result) in batch.iter().zip(results) {
+    for (at, (settlement, result)) in batch.iter().zip(results).enumerate() {
         let claim = settlement.claim;
         match result {
             SettleResult::Written | SettleResult::Already | SettleResult::Lost => later.ended(claim),
+            SettleResult::Locked if waited.contains(&at) => {}
             SettleResult::Locked => later.add([settlement.clone()], now),
             SettleResult::Refused(problem) => {
                 let retry = refused(core, claim, problem);
