@@ -228,6 +228,37 @@ async fn a_worker_whose_database_is_away_stops_when_it_is_told_to() -> Result<()
     Ok(())
 }
 
+/// With the grace time that workers have by default.
+#[tokio::test]
+async fn a_worker_without_running_handlers_ends_within_seconds_although_its_database_is_away() -> Result<()> {
+    let mut server = Server::start(ServerOptions::temporary())?;
+    let pitwheel = Pitwheel::connect(&server.url()).await?;
+    pitwheel.migrate().await?;
+    pitwheel.enqueue(&Work { n: 1 }).await?;
+    let [started, end, ended] = [(); 3].map(|()| Arc::new(Notify::new()));
+    let signals = [started.clone(), end.clone(), ended.clone()];
+    let handler = move |_: Work, _: Context| {
+        let [started, end, ended] = signals.clone();
+        async move {
+            started.notify_one();
+            end.notified().await;
+            ended.notify_one();
+            Ok::<_, String>(())
+        }
+    };
+    let running = start_worker(worker(&pitwheel).handle(handler));
+    started.notified().await;
+    server.crash()?;
+    end.notify_one();
+    ended.notified().await;
+    let begun = Instant::now();
+    let stats = running.stop().await?;
+    assert_eq!((stats.started, stats.settled), (1, 0));
+    // It tries for ten seconds to write the last ending.
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    Ok(())
+}
+
 /// Server processes that do not answer, as if the network were broken, until this is dropped.
 struct Silent(Vec<u32>);
 

@@ -367,8 +367,12 @@ async fn run_loops(
     };
     let lease = core.registration.lease;
     let maintenance = maintain((&core.pool, &core.lease_pool), core.name(), lease, keep_history, &ended);
-    let progress = heartbeat::report_progress(core, &ended);
-    tokio::join!(work, endings, heartbeat::run(core, &ended), progress, maintenance);
+    // On the heap, because each future that contains another one has room for it twice.
+    let (work, endings, maintenance) = (Box::pin(work), Box::pin(endings), Box::pin(maintenance));
+    let progress = Box::pin(heartbeat::report_progress(core, &ended));
+    let beside = async { tokio::join!(Box::pin(heartbeat::run(core, &ended)), progress, maintenance) };
+    // Dropped at the end: while the database is away, each statement waits for its time limit. What they write is whole or not written.
+    tokio::join!(work, endings, ended.run_until_cancelled(beside));
 }
 
 /// Registers, however long the database is away or has no connection to give.

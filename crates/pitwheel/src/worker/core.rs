@@ -193,20 +193,21 @@ impl Core {
         self.release(unstarted);
     }
 
-    /// Releases what has not started. Waits until nothing runs, but after the shutdown no longer than the grace time; then stops
-    /// what is left and releases it too.
+    /// Releases what has not started. Waits until all is settled, but after the shutdown only for handlers, and no longer than the grace
+    /// time: while the database is away nothing is settled. Then stops the handlers that are left, and releases their jobs too.
     pub(super) async fn finish_within(&self, grace: Duration, shutdown: &CancellationToken) {
         let unstarted = self.slots().take_ahead(|_| true);
         self.release(unstarted);
-        let idle = async {
-            while !self.slots().is_empty() {
+        let until = async |is_so: fn(&Slots) -> bool| {
+            while !is_so(&self.slots()) {
                 self.freed.notified().await;
             }
         };
         tokio::select! {
-            () = idle => return,
-            () = async { shutdown.cancelled().await; tokio::time::sleep(grace).await } => {}
+            () = until(Slots::is_empty) => return,
+            () = shutdown.cancelled() => {}
         }
+        let _ = tokio::time::timeout(grace, until(|slots| slots.running.is_empty())).await;
         let left = self.slots().abort_running();
         if !left.is_empty() {
             let jobs = left.len();
@@ -249,9 +250,11 @@ impl Core {
         // The attempt was released when its grace time had passed: that is its ending.
         let Some(Freed { next, wants_claim }) = slots.end(settlement.claim) else { return };
         self.spawn(&mut slots, next.into_iter());
-        drop(slots);
+        // Before the lock is released: when nothing runs any more, the queue of endings may be closed.
         self.settle([settlement]);
-        if wants_claim {
+        drop(slots);
+        // Nothing is claimed any more: this may be the handler that the shutdown waits for.
+        if wants_claim || self.stop.is_cancelled() {
             self.freed.notify_one();
         }
     }
