@@ -64,23 +64,29 @@ async fn sweep_and_plan(
                 tracing::info!(worker = name, ?swept, "swept");
             }
         });
-        let is_away = matches!(&swept, Err(Error::Database(DatabaseError::Unreachable(_))));
-        let swept = succeeded(name, "sweep", swept);
+        let mut is_away = false;
+        let swept = succeeded(name, "sweep", swept, &mut is_away);
         if !is_away {
-            succeeded(name, "restore rows", restore_missing(pool, name).await);
-            succeeded(name, "restore", restore(pool, &mut looked_up_to).await);
-            succeeded(name, "plan", plan(pool, &mut planned_up_to).await);
-            succeeded(name, "repair", repair(pool, &mut repaired_up_to).await);
+            succeeded(name, "restore rows", restore_missing(pool, name).await, &mut is_away);
+        }
+        if !is_away {
+            succeeded(name, "restore", restore(pool, &mut looked_up_to).await, &mut is_away);
+        }
+        if !is_away {
+            succeeded(name, "plan", plan(pool, &mut planned_up_to).await, &mut is_away);
+        }
+        if !is_away {
+            succeeded(name, "repair", repair(pool, &mut repaired_up_to).await, &mut is_away);
         }
         if !is_away && Instant::now() >= next_forget {
             let forgotten = pool.run(async |client| forget_workers(&client).await).await.map(drop);
-            succeeded(name, "forget", forgotten);
+            succeeded(name, "forget", forgotten, &mut is_away);
             next_forget = Instant::now() + FORGET_EVERY;
         }
         if !is_away && Instant::now() >= next_prune {
             let pruned = pool.run(async |client| prune(&client, keep_history).await).await.map(drop);
-            let wait = if succeeded(name, "prune", pruned) { PRUNE_EVERY } else { PRUNE_AGAIN };
-            next_prune = Instant::now() + wait;
+            let pruned = succeeded(name, "prune", pruned, &mut is_away);
+            next_prune = Instant::now() + if pruned { PRUNE_EVERY } else { PRUNE_AGAIN };
         }
         // The sweep sets the pace, because late sweeps extend leases.
         if swept {
@@ -95,10 +101,12 @@ async fn sweep_and_plan(
     }
 }
 
-/// Whether a part of the maintenance succeeded. One that failed is logged, and does not stop the others.
-fn succeeded(name: &str, part: &'static str, done: Result<(), Error>) -> bool {
+/// Whether a part of the maintenance succeeded. One that failed is logged, and does not stop the others, unless the database is away:
+/// then each of them would fail too, after its time limit, and delay the next sweep.
+fn succeeded(name: &str, part: &'static str, done: Result<(), Error>, is_away: &mut bool) -> bool {
     if let Err(error) = &done {
         tracing::warn!(%error, worker = name, part, "a part of the maintenance failed, will try again");
+        *is_away = matches!(error, Error::Database(DatabaseError::Unreachable(_)));
     }
     done.is_ok()
 }
