@@ -128,10 +128,9 @@ async fn past_100_000_dead_checks_behind_a_pinned_snapshot() -> Result<()> {
     let dead = "insert into pitwheel.lane_check (xid, lane) select pg_current_xact_id(), n::text from generate_series(1, 100000) as n;
         delete from pitwheel.lane_check";
     client.batch_execute(dead).await?;
-    client.batch_execute(FILL).await?;
-    let first: String =
-        client.query_one("select pg_snapshot_xmin(pg_current_snapshot())::text", &[]).await?.get(0);
     // A node has read up to this transaction before, so it does not pass the dead rows again.
+    let first: String = client.query_one("select pg_current_xact_id()::text", &[]).await?.get(0);
+    client.batch_execute(FILL).await?;
     let values = format!("'{first}', 100");
     let statement = Statement { values: Box::leak(values.into_boxed_str()), ..STATEMENTS[0] };
     let plan = plan(&client, &statement, MODES[1], "analyze, buffers").await?;
