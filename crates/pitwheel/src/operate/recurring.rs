@@ -139,6 +139,10 @@ pub struct RecurringPage {
 }
 
 /// The result of a change.
+#[cfg_attr(
+    not(feature = "tokio-postgres"),
+    expect(dead_code, reason = "only the transactions of tokio-postgres return all of it")
+)]
 pub(crate) struct Changed {
     pub(crate) changed: bool,
     pub(crate) next_run: Option<NextRun>,
