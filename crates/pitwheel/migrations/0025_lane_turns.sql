@@ -1,6 +1,6 @@
 -- A blocked job that leaves its lane: those behind it may have waited for it only. Since 0020 a job that waits for its time and lets no
--- others pass keeps those behind it waiting although the head lets others pass. When such a job was cancelled or deleted, nobody looked
--- at the lane, and those behind it waited for the time of the head.
+-- others pass keeps those behind it waiting although the head lets others pass. When such a job was cancelled or deleted, the lane was
+-- not looked at, and those behind it waited for the time of the head.
 
 -- promotes_next: whether leave_lane follows a job of a lane that leaves the table: always, but done_in_lanes does the same for its own.
 -- The trigger names the parameter.

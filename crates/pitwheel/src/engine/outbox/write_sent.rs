@@ -10,8 +10,8 @@ use crate::error::Error;
 
 /// How long an entity with a locked row waits before it is sent, acknowledged or moved again.
 pub(super) const LOCKED_WAIT: Duration = Duration::from_secs(1);
-/// How long an entity waits whose row Postgres refuses to change, until somebody has changed the table. Each time, its events are delivered
-/// again.
+/// How long an entity waits before it is sent again if Postgres refuses to change its row. The cause is in the table, so it lasts, and each
+/// time the events of the entity are delivered again.
 const REFUSED_WAIT: Duration = Duration::from_secs(30);
 /// Refused entities of a batch that are looked for, so that a batch of which all are refused makes some hundred statements, not thousands. The
 /// rest waits for the next batch.
