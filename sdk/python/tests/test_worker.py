@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from collections import defaultdict
 from contextlib import suppress
 from typing import Any
 
@@ -9,7 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 from conftest import RunWorker
-from fake_server import TIMEOUT, FakeServer, assignment, claim, fake_server
+from fake_server import TIMEOUT, FakeServer, FakeStream, assignment, claim, fake_server
 
 from pitwheel import Context, Worker
 from pitwheel.worker import LAST_REPORTS_SECONDS_MAX
@@ -36,6 +37,16 @@ class Gate:
 
     async def next(self) -> Context:
         return await asyncio.wait_for(self.started.get(), TIMEOUT)
+
+
+class Gates(defaultdict[int, Gate]):
+    """A handler with a gate for each job."""
+
+    def __init__(self) -> None:
+        super().__init__(Gate)
+
+    async def handle(self, payload: Any, context: Context) -> str:
+        return await self[context.id].handle(payload, context)
 
 
 def _free_address() -> str:
@@ -141,23 +152,81 @@ async def an_ended_stream_without_jobs_is_reported_at_once(
     assert "declared dead" not in caplog.text
 
 
-async def a_new_stream_adds_no_slots(server: FakeServer, work: RunWorker) -> None:
+async def the_next_streams_divide_the_slots_that_long_jobs_leave_free(
+    server: FakeServer, work: RunWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pitwheel.slots.ENDING_JOBS_SECONDS_MAX", 0)
+    gates = Gates()
+
+    async def assign(stream: FakeStream, *job_ids: int) -> None:
+        stream.assign(*(assignment(job_id) for job_id in job_ids))
+        for job_id in job_ids:
+            await gates[job_id].next()
+
+    await work(gates.handle, slots=4)
+    first = await server.stream()
+    await assign(first, 1, 2, 3, 4)
+    first.end()
+    await server.ended(first.worker_id, [(1, 10), (2, 20), (3, 30), (4, 40)])
+    gates[1].open.set()
+    second = await server.stream(2)
+    gates[2].open.set()
+    third = await server.stream(3)
+    gates[3].open.set()
+    await server.result(3)  # One slot is too little beside two: no stream opens.
+    gates[4].open.set()
+    fourth = await server.stream(4)
+
+    assert [stream.request.slots for stream in server.streams] == [4, 1, 1, 2]
+    assert len({stream.request.process for stream in server.streams} - {""}) == 1
+    await assign(second, 5)
+    await assign(third, 6)
+    await assign(fourth, 7, 8)
+    await server.until(lambda: list(server.heartbeats[-1].worker_ids) == [2, 3, 4])
+    for gate in gates.values():
+        gate.open.set()
+
+
+async def a_slot_that_becomes_free_does_not_end_the_delay_before_the_next_stream(
+    server: FakeServer, work: RunWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delays = iter([0.0, 3600.0])
+    monkeypatch.setattr("pitwheel.slots.ENDING_JOBS_SECONDS_MAX", 0)
+    monkeypatch.setattr("pitwheel.worker.Backoff.next", lambda _: next(delays))
+    gates = Gates()
+    await work(gates.handle, slots=3)
+    first = await server.stream()
+    first.assign(assignment(1), assignment(2))
+    await gates[2].next()
+    first.end()
+    second = await server.stream(2)
+    second.end()
+    await server.ended(second.worker_id, [])
+
+    gates[1].open.set()
+    await server.result(1)
+    await _some_heartbeats(server)
+    assert len(server.streams) == 2
+    gates[2].open.set()
+
+
+async def a_job_that_waits_for_a_slot_is_released_when_its_stream_ends(
+    server: FakeServer, work: RunWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pitwheel.runner.WAITING_SECONDS_MAX", 3600)
     gate = Gate()
-    await work(gate.handle, slots=2)
+    await work(gate.handle, slots=1)
     first = await server.stream()
     first.assign(assignment(1), assignment(2))
     await gate.next()
-    await gate.next()
 
     first.end()
-    second = await server.stream(2)
-    second.assign(assignment(3), assignment(4))
-    await server.until(lambda: len(server.heartbeats) > 3)
+    assert (await server.result(2)).HasField("release")
     gate.open.set()
-
-    for job_id in range(1, 5):
-        assert (await server.result(job_id)).HasField("complete")
-    assert gate.most_at_once == 2
+    assert (await server.result(1)).HasField("complete")
+    second = await server.stream(2)
+    assert second.request.slots == 1
+    assert len(server.results) == 2
 
 
 async def a_worker_declared_dead_cancels_its_handlers_and_opens_a_new_stream(
@@ -327,7 +396,7 @@ async def _drain(server: FakeServer, gate: Gate) -> None:
 
 
 async def _some_heartbeats(server: FakeServer) -> None:
-    """A worker that would release its jobs has done it by then."""
+    """A worker that would release its jobs, or open a stream, has done it by then."""
     number = len(server.heartbeats)
     await server.until(lambda: len(server.heartbeats) > number + 3)
 

@@ -11,6 +11,7 @@ from ._proto import pitwheel_pb2 as pb
 from .attempt import Attempt, Handler, failed, released
 from .json_text import error_text
 from .reporter import Reporter, SendReport
+from .slots import Slots
 from .stream import HeldJob, Stream
 
 log = logging.getLogger("pitwheel")
@@ -31,9 +32,10 @@ class Runner:
     def __init__(self, handlers: Mapping[str, Handler], slots: int, send_report: SendReport) -> None:
         self.handlers = handlers
         self.free = slots
+        self.slots = Slots(slots)
         self.streams: list[Stream] = []
         self.running: dict[HeldJob, asyncio.Task[None]] = {}
-        #: Jobs that arrived while jobs of an earlier stream, or handlers that exceeded their timeout, occupied the slots.
+        #: Jobs that arrived while handlers that exceeded their timeout occupied the slots.
         self.waiting: deque[HeldJob] = deque()
         self.reporter = Reporter(send_report, self.running, self.settled)
         #: Set when the next heartbeat must be sent without waiting for the interval.
@@ -46,9 +48,13 @@ class Runner:
         self.streams.append(stream)
         self.heartbeat_due.set()
 
-    def ended(self, stream: Stream) -> None:
+    def ended(self, stream: Stream) -> int:
+        """Releases its jobs that wait for a slot. Returns how many of its jobs still run."""
         stream.is_open = False
+        for held in [held for held in self.waiting if held.stream is stream]:
+            self._release_waiting(held)
         self.heartbeat_due.set()
+        return sum(held.stream is stream for held in self.running)
 
     def forget(self, stream: Stream) -> None:
         if stream in self.streams:
@@ -62,9 +68,9 @@ class Runner:
                 self._start(held)
             else:
                 self.waiting.append(held)
-                asyncio.get_running_loop().call_later(WAITING_SECONDS_MAX, self._release_late, held)
+                asyncio.get_running_loop().call_later(WAITING_SECONDS_MAX, self._release_waiting, held)
 
-    def _release_late(self, held: HeldJob) -> None:
+    def _release_waiting(self, held: HeldJob) -> None:
         if held in self.waiting:
             self.waiting.remove(held)
             self._finish(held, released())
@@ -85,6 +91,8 @@ class Runner:
         finally:
             del self.running[held]
             self.free += 1
+            if not held.stream.is_open:
+                self.slots.freed()
             if self.waiting:
                 self._start(self.waiting.popleft())
         self._finish(held, result)
@@ -150,9 +158,10 @@ class Runner:
             stream.call.cancel()
 
     async def finish(self, grace_passes: Limit) -> None:
-        """Waits until no job is running. When `grace_passes` returns, stops the running jobs and releases them."""
-        while self.waiting:
-            self._finish(self.waiting.popleft(), released())
+        """Waits until no job is running. When `grace_passes` returns, stops the running jobs and releases them.
+
+        Call it after all streams have ended: then no job waits for a slot.
+        """
         await self._wait_until_idle(grace_passes)
         if not self.running:
             return

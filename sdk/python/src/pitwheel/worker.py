@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import socket
+import uuid
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -152,7 +153,9 @@ class Worker:
             raise ValueError("the worker has no handlers: decorate a function with `@worker.handler(kind)`")
         if self._run is not None:
             raise RuntimeError("the worker is already running: create another `Worker`")
-        request = pb.StreamJobsRequest(worker=self._name, kinds=sorted(self._handlers), **options)
+        request = pb.StreamJobsRequest(
+            worker=self._name, kinds=sorted(self._handlers), process=uuid.uuid4().hex, **options
+        )
         metadata = token_metadata(self._token)
         async with open_channel(self._address, self._tls) as channel:
             self._run = _Run(channel, metadata, request, self._handlers, self._grace)
@@ -181,7 +184,8 @@ class _Run:
         grace: float,
     ) -> None:
         stub = WorkerServiceStub(channel)
-        self._open = partial(stub.StreamJobs, request, metadata=metadata)
+        self._request = request
+        self._open = partial(stub.StreamJobs, metadata=metadata)
         self._has_only_job = request.HasField("job_id")
         #: Why the only job was not claimed.
         self.refusal: ClaimRefusal | None = None
@@ -192,6 +196,7 @@ class _Run:
         self._reporter = self._runner.reporter
         self._heartbeats = Heartbeats(self._runner, _unary(stub.Heartbeat, metadata), self.drain)
         self._was_welcomed = False
+        self._backoff = Backoff()
         self._drain = asyncio.Event()
         self._stop = asyncio.Event()
         self._skip_grace = asyncio.Event()
@@ -208,7 +213,7 @@ class _Run:
             self._drain.set()
 
     async def run(self) -> None:
-        streams = asyncio.create_task(self._keep_a_stream_open())
+        streams = asyncio.create_task(self._keep_slots_open())
         reporter = asyncio.create_task(self._reporter.run())
         progress = asyncio.create_task(self._reporter.run_progress())
         heartbeats = asyncio.create_task(self._heartbeats.run())
@@ -261,29 +266,61 @@ class _Run:
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._skip_grace.wait(), self._grace)
 
-    async def _keep_a_stream_open(self) -> None:
-        backoff = Backoff()
-        clock = asyncio.get_running_loop().time
-        while True:
-            opened_at = clock()
-            try:
-                await self._read_stream()
-                log.info("the stream ended, opening a new one")
-            except grpc.aio.AioRpcError as error:
-                is_missing = self._has_only_job and error.code() is grpc.StatusCode.NOT_FOUND
-                if is_missing or (error.code() in PERMANENT_ERRORS and not self._was_welcomed):
-                    raise
-                log.warning("the stream broke, opening a new one: %s", status_text(error))
-            if self.refusal or (self._has_only_job and self._was_assigned):
-                # The only job is reported without the stream.
-                await asyncio.Event().wait()
-            if clock() - opened_at >= STABLE_STREAM_SECONDS:
-                backoff.reset()
-            await asyncio.sleep(backoff.next())
+    async def _keep_slots_open(self) -> None:
+        """Keeps all slots in open streams: in one, or in several while and after jobs of a broken one have kept some."""
+        streams: set[asyncio.Task[None]] = set()
+        tasks: set[asyncio.Task[Any]] = set()
+        delay = 0.0
+        try:
+            while True:
+                slots = asyncio.create_task(self._slots_for_next_stream(delay))
+                tasks = {slots, *streams}
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                # An ended stream comes first: the slots may be those that it had, and the delay must pass.
+                if ended := {stream for stream in streams if stream.done()}:
+                    slots.cancel()
+                    streams -= ended
+                    for stream in ended:
+                        stream.result()
+                    delay = self._backoff.next()
+                else:
+                    self._runner.slots.opened(slots.result())
+                    streams.add(asyncio.create_task(self._stream(slots.result())))
+                    delay = 0.0
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _read_stream(self) -> None:
+    async def _slots_for_next_stream(self, delay: float) -> int:
+        if self.refusal or (self._has_only_job and self._was_assigned):
+            # The only job is reported without a stream.
+            await asyncio.Event().wait()
+        await asyncio.sleep(delay)
+        return await self._runner.slots.for_next_stream()
+
+    async def _stream(self, slots: int) -> None:
+        """Receives jobs on one stream until it ends. Raises if opening another one does not help."""
+        clock = asyncio.get_running_loop().time
+        opened_at = clock()
+        try:
+            await self._read_stream(slots)
+            log.info("the stream ended, will open another")
+        except grpc.aio.AioRpcError as error:
+            is_missing = self._has_only_job and error.code() is grpc.StatusCode.NOT_FOUND
+            if is_missing or (error.code() in PERMANENT_ERRORS and not self._was_welcomed):
+                raise
+            log.warning("the stream broke, will open another: %s", status_text(error))
+        if clock() - opened_at >= STABLE_STREAM_SECONDS:
+            self._backoff.reset()
+
+    async def _read_stream(self, slots: int) -> None:
         """Opens a stream, and starts the jobs that arrive on it until it ends."""
-        call = self._open()
+        # A copy, because gRPC serializes the request later, in a task.
+        request = pb.StreamJobsRequest()
+        request.CopyFrom(self._request)
+        request.slots = slots
+        call = self._open(request)
         stream: Stream | None = None
         try:
             async for response in call:
@@ -304,8 +341,8 @@ class _Run:
                 raise
         finally:
             call.cancel()
-            if stream is not None:
-                self._runner.ended(stream)
+            kept = 0 if stream is None else self._runner.ended(stream)
+            self._runner.slots.ended(slots, kept)
 
     def _welcome(self, welcome: pb.Welcome, call: Any) -> Stream:
         log.info("receiving jobs as worker %d", welcome.worker_id)
