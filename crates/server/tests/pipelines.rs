@@ -30,6 +30,13 @@ fn import() -> Value {
     ] })
 }
 
+/// A list of so many of these items, and a number behind them.
+fn many_and_a_wrong_one(count: usize, item: Value) -> Value {
+    let mut list = vec![item; count];
+    list.push(json!(5));
+    Value::Array(list)
+}
+
 async fn ok(http: &Http, path: &str, body: Value) -> Result<Value> {
     let response = http.post(&format!("/api/v1/pipelines{path}"), &body).await?;
     ensure!([200, 201].contains(&response.status), "{path}: {}", response.text);
@@ -78,6 +85,12 @@ async fn what_cannot_run_is_refused_with_the_reason() -> Result<()> {
         (json!([{ "name": "a", "job": { "kind": "k", "key": "x" } }]), "step `a` has a key"),
         (json!([{ "name": "a", "job": { "kind": "k" }, "color": 1 }]), "color"),
         (json!([{ "name": "a" }]), "job"),
+        // The limits hold while the lists are read: what follows is not looked at.
+        (many_and_a_wrong_one(1001, json!({ "name": "a", "job": { "kind": "k" } })), "more than 1000 items"),
+        (
+            json!([{ "name": "a", "after": many_and_a_wrong_one(101, json!("b")), "job": { "kind": "k" } }]),
+            "more than 100 items",
+        ),
     ] {
         let refused = http.post("/api/v1/pipelines", &json!({ "name": "n", "steps": steps })).await?;
         assert!(refused.status == 400 && refused.text.contains(problem), "{}", refused.text);

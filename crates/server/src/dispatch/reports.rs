@@ -226,6 +226,28 @@ mod tests {
     use tokio::task::unconstrained;
 
     use super::*;
+    use crate::limits::MESSAGE_BYTES_MAX;
+    use crate::listen::bodies::Bodies;
+
+    #[tokio::test]
+    async fn a_report_keeps_the_room_of_its_bytes_when_its_caller_has_given_up() {
+        let (bodies, reports) = (Bodies::new(Vec::new()), Reports::new());
+        let room = |bytes| unconstrained(bodies.room(None, bytes)).now_or_never();
+        for id in 0..4 {
+            let report = Endings {
+                endings: vec![Settlement::release(Claim { id, fence: 1, holder: 1 })],
+                sources: vec![Source::Node],
+                room: Some(room(MESSAGE_BYTES_MAX).expect("there is room").expect("it is not too large")),
+                ..Endings::default()
+            };
+            // Nothing writes, so the caller waits. It is dropped here.
+            assert!(unconstrained(reports.settle(report)).now_or_never().is_none());
+        }
+        assert!(room(1).is_none(), "four of the largest reports are queued");
+        reports.close();
+        while reports.queue.next().await.is_some() {}
+        assert!(room(1).is_some(), "what was taken out frees its room");
+    }
 
     #[tokio::test]
     async fn a_report_keeps_its_place_when_its_caller_has_given_up() {

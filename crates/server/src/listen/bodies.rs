@@ -68,7 +68,7 @@ impl Bodies {
     }
 
     /// Waits for room for a body. All of it is taken at once: bodies that each hold a part would wait for each other.
-    async fn room(&self, token: Option<i64>, bytes: usize) -> Result<Room, Problem> {
+    pub(crate) async fn room(&self, token: Option<i64>, bytes: usize) -> Result<Room, Problem> {
         if bytes > MESSAGE_BYTES_MAX {
             return Err(too_large(bytes, MESSAGE_BYTES_MAX));
         }

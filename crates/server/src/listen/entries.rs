@@ -8,6 +8,10 @@ use crate::limits::{self, HOLDING_MAX, KINDS_MAX, QUEUES_MAX};
 /// Entries of a message: the fields that lead to them, what they are, and how many there may be.
 type Entries = (&'static [u64], &'static str, usize);
 
+/// At the end of the fields: they lead to integers. A field of these may have one, or many without tags of their own. No field has
+/// this number.
+const INTEGERS: u64 = 0;
+
 /// The entries in the message of a call.
 fn entries(path: &str) -> &'static [Entries] {
     match path {
@@ -19,7 +23,7 @@ fn entries(path: &str) -> &'static [Entries] {
             &[(&[2], "queues", QUEUES_MAX), (&[3], "kinds", KINDS_MAX)]
         }
         "/pitwheel.v1.WorkerService/Heartbeat" => &[
-            (&[1], "workers", SETTLE_MAX),
+            (&[1, INTEGERS], "workers", SETTLE_MAX),
             (&[2], "ended streams", SETTLE_MAX),
             (&[2, 2], "claims in `holding`", HOLDING_MAX),
         ],
@@ -43,7 +47,12 @@ pub(crate) fn check(path: &str, message: &[u8]) -> Result<(), Error> {
 /// How often the last of these nested fields occurs. `None`: the message is malformed, or has a group. The decoder finds that only
 /// after it has decoded what stands before, or skips the group and decodes what stands behind it.
 fn count(mut message: &[u8], fields: &[u64]) -> Option<usize> {
-    let Some((field, inner)) = fields.split_first() else { return Some(1) };
+    let (field, inner) = match fields {
+        [] => return Some(1),
+        // The last byte of each integer has no continuation bit.
+        [INTEGERS] => return Some(message.iter().filter(|byte| **byte & 0x80 == 0).count().max(1)),
+        [field, inner @ ..] => (field, inner),
+    };
     let mut found = 0;
     while !message.is_empty() {
         let (tag, value) = next_field(&mut message)?;
@@ -120,6 +129,11 @@ mod tests {
             assert!(check(path, &most).is_ok(), "{path}");
             assert!(check(path, &[most, field(number, &[])].concat()).is_err(), "{path}");
         }
+        // Worker ids: 1000 of two bytes each in one field, and one in a field of its own.
+        let packed = field(1, &[0x80, 0x01].repeat(1000));
+        assert!(check(HEARTBEAT, &packed).is_ok());
+        assert!(check(HEARTBEAT, &[packed.as_slice(), &[0x08, 0x01]].concat()).is_err());
+        assert!(check(HEARTBEAT, &[0x08, 0x01].repeat(1001)).is_err());
         // One result, complete, with two followers, and a number that is skipped.
         let report = [0x0a, 0x08, 0x12, 0x06, 0x10, 0x01, 0x1a, 0x00, 0x1a, 0x00];
         assert_eq!((count(&report, &[1]), count(&report, &[1, 2, 3])), (Some(1), Some(2)));
