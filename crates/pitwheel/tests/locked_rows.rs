@@ -181,6 +181,25 @@ async fn a_locked_hold_is_left_and_everything_else_is_written() -> Result<()> {
     Ok(())
 }
 
+/// Its hold is what finds it again.
+#[tokio::test]
+async fn a_locked_job_of_a_lost_claim_is_released_when_it_is_free() -> Result<()> {
+    let db = TestDb::new().await?;
+    db.job().insert().await?;
+    let job = db.claim_one().await?;
+    let mut other = db.client().await?;
+    let lock = other.transaction().await?;
+    lock.execute("select from pitwheel.job where id = $1 for update", &[&job.claim.id]).await?;
+
+    let client = db.client().await?;
+    assert_eq!(release_unknown(&client, &[job.claim.holder], &[], |_| false).await?, 0);
+    lock.rollback().await?;
+    assert_eq!(release_unknown(&client, &[job.claim.holder], &[], |_| false).await?, 1);
+    assert_eq!(db.state(job.claim.id).await?, Some(State::Waiting));
+    assert_eq!(db.count("select count(*) from pitwheel.hold").await?, 0);
+    Ok(())
+}
+
 /// A follower has the key of a job that another transaction has enqueued and not committed.
 #[tokio::test]
 async fn a_follower_that_waits_for_a_key_delays_its_own_job_only() -> Result<()> {

@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 use crate::engine::claimed_rows::{CLAIM_COLUMNS, read_claimed};
 use crate::engine::cursor::{Bounds, LevelLook, LookedBack, Position, Snapshot};
 use crate::engine::enqueue::millis;
-use crate::engine::settle::settle;
+use crate::engine::settle::{DROP_HOLDS, settle};
 use crate::engine::settle_columns::SettleResult;
 use crate::error::{DatabaseError, Error};
 use crate::job::claim::{Claim, ClaimRefusal, Claimed, QueueSlots};
@@ -181,7 +181,9 @@ pub async fn release_unknown(
         id.map(|id| Claim { id, fence: row.get("fence"), holder: row.get("holder") })
     });
     let batch: Vec<Settlement> = held.filter(|claim| !is_known(claim)).map(Settlement::release).collect();
-    let results = settle(client, &batch, &holds).await?;
+    let results = settle(client, &batch, &[]).await?;
+    // Only those that are empty now: a job that is locked was not released, and is found again by its hold.
+    client.rows(DROP_HOLDS, &[(&holds, Type::INT8_ARRAY)]).await?;
     Ok(results.iter().filter(|result| **result == SettleResult::Written).count())
 }
 

@@ -26,7 +26,7 @@ const PUT_BACK: &str = include_str!("../../sql/engine/put_back.sql");
 #[cfg(any(feature = "sqlx", feature = "tokio-postgres"))]
 pub(crate) const LOCK_CLAIM: &str = include_str!("../../sql/engine/lock_claim.sql");
 const ALREADY_SETTLED: &str = include_str!("../../sql/engine/already_settled.sql");
-const DROP_HOLDS: &str = include_str!("../../sql/engine/drop_holds.sql");
+pub(crate) const DROP_HOLDS: &str = include_str!("../../sql/engine/drop_holds.sql");
 
 /// Runs per statement, but for the fast path: with more, a plan that was made for an empty table would compare every run with every
 /// other for too long.

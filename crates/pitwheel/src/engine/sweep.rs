@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::types::Type;
 
 use crate::engine::enqueue::{millis, unsigned};
-use crate::engine::settle::settle;
+use crate::engine::settle::{DROP_HOLDS, settle};
 use crate::engine::settle_columns::SettleResult;
 use crate::error::Error;
 use crate::job::claim::Claim;
@@ -112,7 +112,7 @@ async fn settle_page(client: &impl Sql, above: i64) -> Result<Page, Error> {
     });
     let batch: Vec<Settlement> = held.collect();
     let settled = settle(client, &batch, &[]).await?;
-    query(client, include_str!("../../sql/engine/drop_holds.sql"), &[(&holds, Type::INT8_ARRAY)]).await?;
+    query(client, DROP_HOLDS, &[(&holds, Type::INT8_ARRAY)]).await?;
     let written = batch.iter().zip(settled).filter(|(_, result)| *result == SettleResult::Written);
     let (buried, released): (Vec<_>, Vec<_>) =
         written.partition(|(settlement, _)| matches!(settlement.ending, Ending::Dead { .. }));
