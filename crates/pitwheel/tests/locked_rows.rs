@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use pitwheel::engine::{Claimed, Ending, SettleResult, Settlement, release_unknown, settle};
+use pitwheel::engine::{
+    Claimed, Ending, Renewed, SettleResult, Settlement, heartbeat, release_unknown, renew, settle,
+};
 use pitwheel::{Context, History, NewJob, Settled, State, Worker};
 use pitwheel_testkit::{TestDb, WAIT_MAX, Work, start_worker, wait_until, worker};
 use tokio::sync::Semaphore;
@@ -197,6 +199,23 @@ async fn a_locked_job_of_a_lost_claim_is_released_when_it_is_free() -> Result<()
     assert_eq!(release_unknown(&client, &[job.claim.holder], &[], |_| false).await?, 1);
     assert_eq!(db.state(job.claim.id).await?, Some(State::Waiting));
     assert_eq!(db.count("select count(*) from pitwheel.hold").await?, 0);
+    Ok(())
+}
+
+/// As by a `vacuum full`.
+#[tokio::test]
+async fn a_locked_table_of_jobs_costs_no_lease() -> Result<()> {
+    let db = TestDb::new().await?;
+    let worker = db.register().await?;
+    let mut other = db.client().await?;
+    let lock = other.transaction().await?;
+    lock.batch_execute("lock table pitwheel.job in access exclusive mode").await?;
+
+    let client = db.client().await?;
+    client.batch_execute("set lock_timeout = '100ms'").await?;
+    assert_eq!(heartbeat(&client, &[worker]).await?.alive, [worker]);
+    assert_eq!(renew(&client, worker).await?, Renewed::Alive);
+    lock.rollback().await?;
     Ok(())
 }
 

@@ -1,5 +1,5 @@
--- heartbeat.sql: renews the leases of many workers; returns the cancel requests of their jobs, and which workers are to drain.
--- One row or more for each worker that is alive; a worker without a row was declared dead. `drain` is null: another transaction has
+-- heartbeat.sql: renews the leases of many workers; returns which of them are to drain. Reads no jobs: a renewal waits for nothing else.
+-- One row for each worker that is alive; a worker without a row was declared dead. `drain` is null: another transaction has
 -- locked the worker, or has changed it just now, and its lease was not renewed. It is not waited for, so that the others keep
 -- their leases; the sweep does not count that time.
 with alive as materialized (
@@ -22,7 +22,6 @@ renewed as (
     where worker.id = free.id
     returning worker.id, worker.drain_at is not null as drain
 )
-select alive.id as worker, renewed.drain, job.id, job.fence
+select alive.id as worker, renewed.drain
 from alive
 left join renewed on renewed.id = alive.id
-left join pitwheel.job on job.holder = alive.id and job.cancel_requested_at is not null

@@ -124,8 +124,6 @@ pub struct HeartbeatReply {
     pub alive: Vec<i64>,
     /// The workers that another transaction has locked, so that their leases were not renewed. The others were declared dead.
     pub locked: Vec<i64>,
-    /// The jobs whose cancel was requested, each with its worker.
-    pub cancelled: Vec<(i64, Claim)>,
     /// The workers that are to end when their running jobs have ended.
     pub draining: Vec<i64>,
 }
@@ -136,18 +134,12 @@ pub async fn heartbeat(client: &impl Sql, workers: &[i64]) -> Result<HeartbeatRe
     let mut beat = HeartbeatReply::default();
     for row in client.rows(sql, &[(&workers, Type::INT8_ARRAY)]).await? {
         let worker: i64 = row.get(0);
-        match row.get(1) {
-            None if beat.locked.last() != Some(&worker) => beat.locked.push(worker),
-            Some(drain) if beat.alive.last() != Some(&worker) => {
+        match row.get::<_, Option<bool>>(1) {
+            None => beat.locked.push(worker),
+            Some(drain) => {
                 beat.alive.push(worker);
-                if drain {
-                    beat.draining.push(worker);
-                }
+                beat.draining.extend(drain.then_some(worker));
             }
-            _ => {}
-        }
-        if let Some(id) = row.get(2) {
-            beat.cancelled.push((worker, Claim { id, fence: row.get(3), holder: worker }));
         }
     }
     Ok(beat)

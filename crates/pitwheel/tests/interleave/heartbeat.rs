@@ -17,7 +17,8 @@ async fn heartbeat(connection: &Connection, workers: &[i64]) -> Result<String> {
     let mut alive: Vec<String> = answer.alive.iter().map(i64::to_string).collect();
     alive.extend(answer.locked.iter().map(|worker| format!("{worker} locked")));
     alive.sort_unstable();
-    let stop: Vec<String> = answer.cancelled.iter().map(|(_, claim)| format!(" stop {}", claim.id)).collect();
+    let cancelled = engine::cancel_requests(&connection.client, &answer.alive).await?;
+    let stop: Vec<String> = cancelled.iter().map(|(_, claim)| format!(" stop {}", claim.id)).collect();
     Ok(format!("{}{}", alive.join(","), stop.concat()))
 }
 

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use pitwheel::Claim;
-use pitwheel::engine::{Pool, heartbeat, held, retire};
+use pitwheel::engine::{Pool, cancel_requests, heartbeat, held, retire};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::dispatch::reports::{NotWritten, Reports};
@@ -96,10 +96,7 @@ async fn renew_all(pool: &Pool, streams: &SharedStreams, batch: Vec<Heartbeat>) 
     streams.lock().confirm_alive(&workers, &alive);
     let is_dead = |worker: &&i64| !alive.contains(*worker) && !locked.contains(*worker);
     let draining: HashSet<i64> = renewed.draining.into_iter().collect();
-    let mut cancelled: HashMap<i64, Vec<Claim>> = HashMap::new();
-    for (worker, claim) in renewed.cancelled {
-        cancelled.entry(worker).or_default().push(claim);
-    }
+    let cancelled = cancelled(pool, &alive).await;
     for Heartbeat { workers, reply } in batch {
         let claims = workers.iter().filter_map(|worker| cancelled.get(worker)).flatten().copied().collect();
         let renewal = Renewal {
@@ -109,6 +106,22 @@ async fn renew_all(pool: &Pool, streams: &SharedStreams, batch: Vec<Heartbeat>) 
         };
         let _ = reply.send(Ok(renewal));
     }
+}
+
+/// The claims of these workers whose job is to be cancelled. By a statement of its own, after the renewal: a table that is locked, for
+/// instance by a `vacuum full`, delays cancels, and no lease.
+async fn cancelled(pool: &Pool, alive: &HashSet<i64>) -> HashMap<i64, Vec<Claim>> {
+    let workers: Vec<i64> = alive.iter().copied().collect();
+    let requests = pool.run(async |client| cancel_requests(&*client, &workers).await).await;
+    let requests = requests.unwrap_or_else(|error| {
+        tracing::warn!(%error, "cannot read which jobs are to be cancelled; the next heartbeat will");
+        Vec::new()
+    });
+    let mut cancelled: HashMap<i64, Vec<Claim>> = HashMap::new();
+    for (worker, claim) in requests {
+        cancelled.entry(worker).or_default().push(claim);
+    }
+    cancelled
 }
 
 /// Settles what a worker left when its stream ended. `running` is what it still runs: every other claim never reached it

@@ -6,18 +6,21 @@ use pitwheel_proto::v1;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::retry::RetryDelay;
-use crate::worker::remote::core::{Remote, with_deadline};
+use crate::worker::remote::core::Remote;
 use crate::worker::remote::message::claim_message;
 
 /// The interval until the first stream is open and the server has said its own.
 const HEARTBEAT: Duration = Duration::from_secs(5);
+
+/// A server with a very short lease is given this long to answer.
+const HEARTBEAT_MIN: Duration = Duration::from_millis(500);
 
 /// Sends heartbeats until it is dropped.
 pub(super) async fn run(remote: &Remote) {
     let mut retry_delay = RetryDelay::default();
     loop {
         let sent = remote.heartbeat().await;
-        let every = remote.state().heartbeat_every.unwrap_or(HEARTBEAT);
+        let every = remote.heartbeat_every();
         match sent {
             Ok(()) => {
                 retry_delay.reset();
@@ -36,6 +39,10 @@ pub(super) async fn run(remote: &Remote) {
 }
 
 impl Remote {
+    fn heartbeat_every(&self) -> Duration {
+        self.state().heartbeat_every.unwrap_or(HEARTBEAT)
+    }
+
     /// One heartbeat for all streams, open and ended.
     pub(super) async fn heartbeat(&self) -> Result<(), tonic::Status> {
         let request = self.heartbeat_request();
@@ -44,7 +51,10 @@ impl Remote {
         }
         let without_jobs = request.ended.iter().filter(|ended| ended.holding.is_empty());
         let over: Vec<i64> = without_jobs.map(|ended| ended.worker_id).collect();
-        let response = self.client().heartbeat(with_deadline(request)).await?.into_inner();
+        let mut request = tonic::Request::new(request);
+        // Given up after the time between two, so that one call without an answer does not cost the leases.
+        request.set_timeout(self.heartbeat_every().max(HEARTBEAT_MIN));
+        let response = self.client().heartbeat(request).await?.into_inner();
         self.cancel(&response.cancelled);
         if !response.draining_worker_ids.is_empty() {
             self.stop.cancel();
