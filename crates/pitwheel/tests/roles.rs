@@ -1,10 +1,13 @@
 //! Roles with rights on rows only, as docs/roles.md grants them.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use pitwheel::{Context, NewJob, Pitwheel};
-use pitwheel_testkit::{TestDb, Work, start_worker, wait_until, work, worker};
+use pitwheel_testkit::{TestDb, WAIT_MAX, Work, start_worker, wait_until, work, worker};
+use tokio::sync::Notify;
+use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 
 /// Creates the role as the document does, under a name of this test, and connects as it.
@@ -28,6 +31,43 @@ async fn connect_as(db: &TestDb, role: &str) -> Result<(Pitwheel, String)> {
 
 async fn drop_role(db: &TestDb, name: &str) -> Result<()> {
     Ok(db.client().await?.batch_execute(&format!("drop owned by {name}; drop role {name}")).await?)
+}
+
+/// One connection for the handle, one for the lease and one that listens are all that the role may have. The first claim takes that of the
+/// lease.
+#[tokio::test]
+async fn a_worker_without_a_connection_for_its_lease_renews_it_on_another() -> Result<()> {
+    const LEASE: Duration = Duration::from_secs(2);
+    let db = TestDb::new().await?;
+    let (pitwheel, role) = connect_as(&db, "pitwheel_worker").await?;
+    db.client().await?.batch_execute(&format!("alter role {role} connection limit 3")).await?;
+    let gate = Arc::new(Notify::new());
+    let (opened, started) = (gate.clone(), Arc::new(Notify::new()));
+    let starts = started.clone();
+    let handler = move |_: Work, _: Context| {
+        let (gate, started) = (gate.clone(), started.clone());
+        async move {
+            started.notify_one();
+            gate.notified().await;
+            Ok::<_, String>(())
+        }
+    };
+    let running = start_worker(worker(&pitwheel).lease(LEASE).handle(handler));
+    pitwheel.enqueue(work(1)).await?;
+    timeout(WAIT_MAX, starts.notified()).await?;
+    // The time that is tested: several leases.
+    let begun = Instant::now();
+    while begun.elapsed() < 3 * LEASE {
+        db.sweep().await?;
+        assert_eq!(db.count("select count(*) from pitwheel.worker where dead_at is not null").await?, 0);
+        tokio::time::sleep(Duration::from_millis(100)).await; // between two sweeps
+    }
+    opened.notify_one();
+    let done = "select count(*) from pitwheel.job_history where state = 'done'";
+    wait_until("the job is done", async || Ok(db.count(done).await? == 1)).await?;
+    assert_eq!(running.stop().await?.lost, 0);
+    drop(pitwheel);
+    drop_role(&db, &role).await
 }
 
 #[tokio::test]

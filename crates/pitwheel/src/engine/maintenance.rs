@@ -1,6 +1,7 @@
 //! The maintenance that every node does: sweep, prune, plan recurring jobs, promote jobs of lanes, repair pipelines, and restore rows
 //! of the engine that are gone. There is no leader; `skip locked` keeps the nodes apart.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio_postgres::types::Type;
@@ -13,7 +14,7 @@ use crate::engine::retry::RetryDelay;
 use crate::engine::sweep::{Swept, declare_dead, forget_workers, settle_abandoned};
 use crate::error::{DatabaseError, Error};
 use crate::metrics;
-use crate::postgres::{Pool, Sql, query};
+use crate::postgres::{Pool, Session, Sql, query};
 
 /// Renewals per lease: five may fail before the sixth is too late.
 pub const RENEWALS: u32 = 6;
@@ -113,7 +114,8 @@ fn succeeded(name: &str, part: &'static str, done: Result<(), Error>, is_away: &
 
 /// A sweep whose first part, which decides about leases, waits for nothing else.
 async fn sweep(pool: &Pool, lease_pool: &Pool, tick: Duration, gap_max: Duration) -> Result<Swept, Error> {
-    let swept = lease_pool.run(async |client| declare_dead(&client, tick, gap_max).await).await?;
+    let declaring = async |client: Arc<Session>| declare_dead(&client, tick, gap_max).await;
+    let swept = lease_pool.run_or_borrow(pool, declaring).await?;
     let Some(mut swept) = swept else { return Ok(Swept::default()) };
     (swept.released, swept.buried) = pool.run(async |client| settle_abandoned(&client).await).await?;
     Ok(swept)

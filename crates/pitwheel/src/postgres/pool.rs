@@ -43,7 +43,7 @@ pub struct Pool {
     direct: Arc<OnceCell<bool>>,
     settings: Settings,
     on_error: fn(&Error),
-    /// Closes its idle connections when the server has none left for this pool.
+    /// Closes its idle connections when this pool has none and the server has none left.
     spare: Option<deadpool_postgres::Pool>,
 }
 
@@ -66,7 +66,8 @@ impl Pool {
         Pool::with_config((*self.config).clone(), size, settings, self.on_error)
     }
 
-    /// Takes the idle connections of `other` when the server has none left, so that a node with one connection still works.
+    /// Takes the idle connections of `other` when the server has none left and this pool has none itself, so that a node with one
+    /// connection still works.
     pub fn sharing_with(self, other: &Pool) -> Pool {
         Pool { spare: Some(other.pool.clone()), ..self }
     }
@@ -127,6 +128,23 @@ impl Pool {
         self.run_on(session.unwrap_or_else(|_| Err(no_answer(limit))), limit, step).await
     }
 
+    /// Like [`Pool::run`], on a connection of `other` if the server has none left for this pool.
+    pub async fn run_or_borrow<T, F>(
+        &self,
+        other: &Pool,
+        step: impl Fn(Arc<Session>) -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        match self.run(&step).await {
+            Err(Error::Database(error)) if error.refused_with(TOO_MANY_CONNECTIONS) => {
+                other.run_within(self.settings.limit, step).await
+            }
+            done => done,
+        }
+    }
+
     async fn run_on<T, F>(
         &self,
         session: Result<Session, Error>,
@@ -152,6 +170,7 @@ impl Pool {
         (self.on_error)(error);
         if let (Error::Database(error), Some(spare)) = (error, &self.spare)
             && error.refused_with(TOO_MANY_CONNECTIONS)
+            && self.pool.status().size == 0
         {
             spare.retain(|_, _| false);
         }

@@ -1,5 +1,6 @@
 //! The loops that renew the lease, pass cancels on, and write progress.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -9,6 +10,7 @@ use crate::engine::maintenance::RENEWALS;
 use crate::engine::retry::RetryDelay;
 use crate::error::Error;
 use crate::job::claim::Claim;
+use crate::postgres::Session;
 use crate::worker::core::Core;
 use crate::worker::settler::delete_emptied;
 
@@ -73,12 +75,15 @@ fn take_progress(core: &Core) -> Vec<(Claim, f32, String)> {
 }
 
 async fn heartbeat(core: &Core) -> Result<(), Error> {
-    let renewed = core.lease_pool.run(async |client| renew(&client, core.id()).await).await?;
-    match renewed {
+    let lease_pool = &core.lease_pool;
+    let id = core.id();
+    let renewing = async |client: Arc<Session>| renew(&client, id).await;
+    match lease_pool.run_or_borrow(&core.pool, renewing).await? {
         Renewed::Alive => {}
         Renewed::Drain => core.stop.cancel(),
         Renewed::Dead => {
-            let id = core.lease_pool.run(async |client| register(&client, &core.registration).await).await?;
+            let registering = async |client: Arc<Session>| register(&client, &core.registration).await;
+            let id = lease_pool.run_or_borrow(&core.pool, registering).await?;
             tracing::warn!(
                 worker = core.name(),
                 "declared dead while alive: its jobs are given to others, and it goes on under a new id"
@@ -86,7 +91,9 @@ async fn heartbeat(core: &Core) -> Result<(), Error> {
             core.reregistered(id);
         }
     }
-    let requests = core.lease_pool.run(async |client| cancel_requests(&client, &[core.id()]).await).await?;
+    let id = core.id();
+    let reading = async |client: Arc<Session>| cancel_requests(&client, &[id]).await;
+    let requests = lease_pool.run_or_borrow(&core.pool, reading).await?;
     let claims: Vec<Claim> = requests.into_iter().map(|(_, claim)| claim).collect();
     core.request_cancel(&claims);
     Ok(())

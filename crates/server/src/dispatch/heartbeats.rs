@@ -1,10 +1,11 @@
 //! Heartbeats: one statement renews the leases of many workers.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use pitwheel::Claim;
-use pitwheel::engine::{Pool, cancel_requests, heartbeat, held, retire};
+use pitwheel::engine::{Pool, Session, cancel_requests, heartbeat, held, retire};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::dispatch::reports::{NotWritten, Reports};
@@ -57,9 +58,9 @@ impl Heartbeats {
     }
 }
 
-/// Renews leases until the node stops. `every` is the time between two heartbeats of a worker.
+/// Renews leases through a pool of their own until the node stops. `every` is the time between two heartbeats of a worker.
 pub(crate) async fn run(
-    pool: Pool,
+    (lease_pool, pool): (Pool, Pool),
     streams: SharedStreams,
     every: Duration,
     mut queue: mpsc::Receiver<Heartbeat>,
@@ -71,15 +72,16 @@ pub(crate) async fn run(
         while let Ok(heartbeat) = queue.try_recv() {
             batch.push(heartbeat);
         }
-        renew_all(&pool, &streams, batch).await;
+        renew_all((&lease_pool, &pool), &streams, batch).await;
     }
 }
 
-async fn renew_all(pool: &Pool, streams: &SharedStreams, batch: Vec<Heartbeat>) {
+async fn renew_all((lease_pool, pool): (&Pool, &Pool), streams: &SharedStreams, batch: Vec<Heartbeat>) {
     let mut workers: Vec<i64> = batch.iter().flat_map(|heartbeat| &heartbeat.workers).copied().collect();
     workers.sort_unstable();
     workers.dedup();
-    let renewed = match pool.run(async |client| heartbeat(&*client, &workers).await).await {
+    let renewing = async |client: Arc<Session>| heartbeat(&*client, &workers).await;
+    let renewed = match lease_pool.run_or_borrow(pool, renewing).await {
         Ok(renewed) => renewed,
         Err(error) => {
             let error = NotWritten::from(error);
@@ -96,7 +98,7 @@ async fn renew_all(pool: &Pool, streams: &SharedStreams, batch: Vec<Heartbeat>) 
     streams.lock().confirm_alive(&workers, &alive);
     let is_dead = |worker: &&i64| !alive.contains(*worker) && !locked.contains(*worker);
     let draining: HashSet<i64> = renewed.draining.into_iter().collect();
-    let cancelled = cancelled(pool, &alive).await;
+    let cancelled = cancelled(lease_pool, &alive).await;
     for Heartbeat { workers, reply } in batch {
         let claims = workers.iter().filter_map(|worker| cancelled.get(worker)).flatten().copied().collect();
         let renewal = Renewal {

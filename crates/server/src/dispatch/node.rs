@@ -82,7 +82,7 @@ impl Node {
         let reports = node.reports.clone();
         node.loops.spawn(reports.run(pitwheel.clone(), pool.clone(), streams.clone(), hints));
         node.spawn(heartbeats::run(
-            lease_pool.clone(),
+            (lease_pool.clone(), pool.clone()),
             streams.clone(),
             node.heartbeat_every(),
             heartbeat_queue,
