@@ -219,6 +219,25 @@ async fn a_locked_table_of_jobs_costs_no_lease() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test]
+async fn an_ending_that_met_a_lock_waits_for_none_when_it_is_written_again() -> Result<()> {
+    let db = TestDb::new().await?;
+    db.job().insert().await?;
+    let job = db.claim_one().await?;
+    let mut other = db.client().await?;
+    let lock = other.transaction().await?;
+    lock.execute("select from pitwheel.job where id = $1 for update", &[&job.claim.id]).await?;
+
+    // Without a limit: a statement that waited would wait until the test ends.
+    let client = db.client().await?;
+    let mut ending = Settlement::new(job.claim, Ending::done(History::All, Some(job.ctid)));
+    ending.forget_ctid();
+    let again = timeout(WAIT_MAX, settle(&client, &[ending], &[])).await??;
+    assert_eq!(again, [SettleResult::Locked]);
+    lock.rollback().await?;
+    Ok(())
+}
+
 /// A follower has the key of a job that another transaction has enqueued and not committed.
 #[tokio::test]
 async fn a_follower_that_waits_for_a_key_delays_its_own_job_only() -> Result<()> {

@@ -187,6 +187,14 @@ impl Settlement {
         self.last_progress.as_ref().filter(|_| !forgets)
     }
 
+    /// Lets it be found by its id: the statements that find a row by its ctid wait for its lock, and the others of their batch with it.
+    /// For an ending whose row was locked before.
+    pub fn forget_ctid(&mut self) {
+        if let Ending::Done { ctid, .. } = &mut self.ending {
+            *ctid = None;
+        }
+    }
+
     /// The claim is given back as if it had never been made.
     pub fn release(claim: Claim) -> Settlement {
         Settlement::new(claim, Ending::Release)

@@ -150,7 +150,11 @@ fn set_aside(core: &Core, batch: &[Settlement], results: &[SettleResult], waited
         match result {
             SettleResult::Written | SettleResult::Already | SettleResult::Lost => later.ended(claim),
             SettleResult::Locked if waited.contains(&at) => {}
-            SettleResult::Locked => later.add([settlement.clone()], now),
+            SettleResult::Locked => {
+                let mut locked = settlement.clone();
+                locked.forget_ctid();
+                later.add([locked], now);
+            }
             SettleResult::Refused(problem) => {
                 let retry = refused(core, claim, problem);
                 later.add_refused(claim, retry, now);

@@ -1,4 +1,5 @@
-//! Claims that workers settled here a short time ago and that left no row in the history: a repeated report is recognised by them.
+//! Claims that met something here a short time ago, so that a repeated report is recognised: they were settled and left no row in the
+//! history, or their jobs were locked.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -106,7 +106,7 @@ impl Reports {
 
     /// Writes reports until [`Reports::close`]. Two loops: one prepares a batch while the other waits for its commit.
     pub(crate) async fn run(self, pitwheel: Pitwheel, pool: Pool, streams: SharedStreams, hints: ClaimHints) {
-        let writer = Writer { pitwheel, pool, streams, hints, recent: Mutex::default() };
+        let writer = Writer { pitwheel, pool, streams, hints, recent: Mutex::default(), locked: Mutex::default() };
         let write_all = async || {
             while let Some(batch) = self.queue.next().await {
                 writer.write(batch).await;
@@ -130,6 +130,8 @@ struct Writer {
     streams: SharedStreams,
     hints: ClaimHints,
     recent: Mutex<RecentClaims>,
+    /// Claims whose jobs were locked when their endings were to be written.
+    locked: Mutex<RecentClaims>,
 }
 
 impl Writer {
@@ -138,8 +140,9 @@ impl Writer {
         let attempts: HashMap<i64, AttemptInfo> =
             batch.iter_mut().flat_map(|report| std::mem::take(&mut report.attempts)).collect();
         let emptied = self.streams.lock().take_emptied();
-        let together: Vec<Settlement> =
+        let mut together: Vec<Settlement> =
             batch.iter().flat_map(|report| report.endings.iter().cloned()).collect();
+        self.forget_ctids(&mut together);
         let sources: Vec<Source> = batch.iter().flat_map(|report| report.sources.iter().copied()).collect();
         match self.write_endings(&together, &sources, &attempts, &emptied).await {
             Ok(results) => {
@@ -170,6 +173,7 @@ impl Writer {
     ) -> Result<Vec<SettleResult>, Error> {
         let settled = self.pool.run(async |client| settle_with_due(&*client, endings, emptied).await).await?;
         let (mut results, due) = settled;
+        self.remember_locked(endings, &results);
         self.recognise(endings, sources, &mut results);
         {
             let mut streams = self.streams.lock();
@@ -192,6 +196,19 @@ impl Writer {
         self.pitwheel.hint_followers(written_followers(endings, &results)).await;
         self.pitwheel.hint_due(&due).await;
         Ok(results)
+    }
+
+    /// Endings that are reported again because their jobs were locked must not wait for these locks once more.
+    fn forget_ctids(&self, endings: &mut [Settlement]) {
+        let locked = self.locked.lock().unwrap_or_else(PoisonError::into_inner);
+        let again = endings.iter_mut().filter(|ending| locked.contains(ending.claim, false));
+        again.for_each(Settlement::forget_ctid);
+    }
+
+    fn remember_locked(&self, endings: &[Settlement], results: &[SettleResult]) {
+        let locked = endings.iter().zip(results).filter(|(_, result)| **result == SettleResult::Locked);
+        let mut remembered = self.locked.lock().unwrap_or_else(PoisonError::into_inner);
+        locked.for_each(|(ending, _)| remembered.add(ending.claim, false));
     }
 
     /// Remembers what workers settled without a row in the history, and recognises what is repeated.
