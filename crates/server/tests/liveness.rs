@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use pitwheel::{Context, State, Verdict, Worker, WorkerCommand};
+use pitwheel::{Context, Role, State, Verdict, Worker, WorkerCommand};
 use pitwheel_proto::v1;
 use pitwheel_proto::v1::worker_service_client::WorkerServiceClient;
 use pitwheel_testkit::{TestDb, Work, start_worker, wait_until, work};
 use tokio::sync::{Barrier, Notify};
+use tonic::Code;
 use tonic::transport::Channel;
 
 use crate::support::{Node, WorkerStream, result, stream_request};
@@ -153,6 +154,31 @@ async fn a_job_that_is_retried_through_another_node_keeps_no_slot_of_its_first_c
     assert_eq!(stream.jobs_at_least(3).await?.len(), 3, "all three slots are usable");
     node.stop().await?;
     other.stop().await
+}
+
+#[tokio::test]
+async fn a_stream_ends_only_when_the_jobs_that_it_never_got_are_released() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let mut stream = node.stream(1).await?;
+    let id = db.pitwheel().enqueue(work(1)).await?.id;
+    stream.jobs().await?;
+    let (worker_id, mut client) = (stream.worker_id, node.workers().await?);
+    drop(stream);
+    let mut other = db.client().await?;
+    let lock = other.transaction().await?;
+    lock.execute("select from pitwheel.job where id = $1 for update", &[&id]).await?;
+
+    let ended = vec![v1::EndedStream { worker_id, holding: Vec::new() }];
+    let request = v1::HeartbeatRequest { worker_ids: Vec::new(), ended };
+    let refused = client.heartbeat(request.clone()).await.expect_err("its job is locked");
+    assert_eq!(refused.code(), Code::Unavailable, "{refused:?}");
+    lock.rollback().await?;
+    client.heartbeat(request).await?;
+    let unharmed = "select count(*) from pitwheel.job where holder is null and crashes = 0 and attempt = 0";
+    assert_eq!(db.count(unharmed).await?, 1);
+    assert_eq!(db.count("select count(*) from pitwheel.worker where dead_at is null").await?, 0);
+    node.stop().await
 }
 
 /// Nearly the largest JSON value.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pitwheel::Claim;
-use pitwheel::engine::{Pool, Session, cancel_requests, heartbeat, held, retire};
+use pitwheel::engine::{Pool, Session, SettleResult, cancel_requests, heartbeat, held, retire};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::dispatch::reports::{NotWritten, Reports};
@@ -143,7 +143,11 @@ pub(crate) async fn end_stream(
         .copied()
         .collect();
     if !unreceived.is_empty() {
-        reports.release(unreceived).await?;
+        let results = reports.release(unreceived).await?;
+        // The sweep would count a crash of a job that never started.
+        if results.contains(&SettleResult::Locked) {
+            return Err(NotWritten::Locked);
+        }
     }
     if running.is_empty() {
         pool.run(async |client| retire(&client, worker).await).await?;

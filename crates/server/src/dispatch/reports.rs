@@ -56,6 +56,8 @@ struct Report {
 pub(crate) enum NotWritten {
     #[error("this node is stopping: use another node")]
     Stopping,
+    #[error("a job of the ended stream is locked by another transaction: repeat the heartbeat")]
+    Locked,
     #[error(transparent)]
     Failed(Arc<Error>),
 }

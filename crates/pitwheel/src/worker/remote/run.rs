@@ -90,7 +90,8 @@ impl Remote {
         if let Some(problem) = remote.state().problem.take() {
             return Err(problem);
         }
-        // Nothing runs here any more: the server need not wait for the leases to expire.
+        // Nothing runs here any more: the server need not wait for the leases to expire, and releases what could not be reported.
+        remote.state().held.clear();
         if !matches!(tokio::time::timeout(LAST_HEARTBEAT, remote.heartbeat()).await, Ok(Ok(()))) {
             tracing::warn!(worker = remote.name, "could not sign off; the leases will expire");
         }
