@@ -29,6 +29,20 @@ async def a_stream_has_all_slots_when_the_jobs_of_the_ended_one_end_soon() -> No
     assert await _next(slots) == 4
 
 
+async def one_long_job_of_an_ended_stream_keeps_no_other_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pitwheel.slots.ENDING_JOBS_SECONDS_MAX", 0)
+    slots = Slots(8)
+    slots.opened(8)
+    slots.ended(8, kept=8)
+    for _ in range(4):
+        slots.freed()
+    assert await _next(slots) == 4
+    slots.opened(4)
+    for _ in range(3):
+        slots.freed()
+    assert await _next(slots) == 3
+
+
 async def streams_divide_the_slots_that_long_jobs_of_ended_ones_leave_free(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

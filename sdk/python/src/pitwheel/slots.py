@@ -37,8 +37,8 @@ class Slots:
     async def for_next_stream(self) -> int:
         """Waits until one more stream can open beside the open ones. Returns its slots. Safe to cancel; for one caller.
 
-        If jobs of ended streams run for longer, the stream gets the slots that they leave free, but not fewer than the open
-        streams have. Otherwise each job that ends would open a stream for its slot.
+        If jobs of ended streams run for longer, the stream gets the slots that they leave free: as many as the open streams
+        have, or half of what these do not have. Otherwise each job that ends would open a stream for its slot.
         """
         is_late = False
 
@@ -52,7 +52,7 @@ class Slots:
             while True:
                 rest = self._count - self._open
                 free = rest - self._kept
-                wanted = min(rest, self._open) if is_late else rest
+                wanted = min(self._open, (rest + 1) // 2) if is_late else rest
                 if free >= max(1, wanted):
                     return free
                 self._changed.clear()

@@ -39,14 +39,14 @@ impl FreeSlots {
         }
     }
 
-    /// Those that are free beside long jobs: not fewer than the open streams have, because else each job that ends would open a
-    /// stream for its slot.
+    /// Those that are free beside long jobs: as many as the open streams have, or half of what these do not have, because else each job
+    /// that ends would open a stream for its slot.
     async fn take_free(&self, open: usize) -> StreamSlots {
         let rest = self.all.saturating_sub(open);
         if rest == 0 {
             return pending().await;
         }
-        let mut slots = self.acquire(open.clamp(1, rest)).await;
+        let mut slots = self.acquire(open.min(rest.div_ceil(2)).max(1)).await;
         let more = u32::try_from(self.free.available_permits()).unwrap_or(u32::MAX);
         if let Ok(more) = self.free.clone().try_acquire_many_owned(more) {
             slots.merge(more);
@@ -128,6 +128,20 @@ mod tests {
     use futures_util::FutureExt as _;
 
     use super::*;
+
+    #[test]
+    fn one_long_job_of_a_broken_stream_keeps_no_other_slot() -> Result<()> {
+        let free = FreeSlots::new(8);
+        let broken = free.take_rest(0).now_or_never().context("all are free")?;
+        let mut jobs: Vec<Option<Slot>> = (0..8).map(|_| broken.try_take()).collect();
+        drop(broken);
+        jobs.truncate(4);
+        let second = free.take_free(0).now_or_never().context("four are free")?;
+        jobs.truncate(1);
+        let third = free.take_free(4).now_or_never().context("three more are free")?;
+        assert_eq!((second.count(), third.count()), (4, 3));
+        Ok(())
+    }
 
     #[test]
     fn a_stream_has_the_slots_that_jobs_of_the_broken_one_leave_free() -> Result<()> {
