@@ -106,6 +106,26 @@ async fn a_timeout_is_a_failed_attempt() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_panic_while_a_handler_is_dropped_at_its_timeout_is_a_failed_attempt() -> Result<()> {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("dropped");
+        }
+    }
+    let db = TestDb::new().await?;
+    let job = NewJob::of(&Work { n: 1 }).timeout(Duration::from_millis(20));
+    let handler = async |_: Work, _: Context| {
+        let _bomb = Bomb;
+        std::future::pending::<()>().await;
+        Ok(())
+    };
+    let job = run_until(&db, job, handler, has_failed_once).await?;
+    assert_eq!((error(&job, 0).1, error(&job, 0).2), ("panic".to_owned(), "dropped".to_owned()));
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_payload_of_the_wrong_type_is_a_failed_attempt() -> Result<()> {
     let db = TestDb::new().await?;
     let job = NewJob::raw("work", r#"{"n":"one"}"#);

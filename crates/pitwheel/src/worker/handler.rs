@@ -70,17 +70,19 @@ impl Handler {
         let started =
             std::panic::catch_unwind(AssertUnwindSafe(|| (self.call)(&job.payload, context.clone())));
         let running = match started {
-            Ok(running) => AssertUnwindSafe(running).catch_unwind(),
+            Ok(running) => running,
             Err(panic) => return failed(Cause::Panic, panic_message(panic.as_ref())),
         };
-        let ended = match job.timeout {
-            None => running.await,
-            Some(limit) => match tokio::time::timeout(limit, running).await {
-                Ok(ended) => ended,
-                Err(_) => return failed(Cause::Timeout, format!("no end after {limit:?}")),
-            },
+        // At the timeout the future is dropped, which is user code too: inside, so that its panic is caught.
+        let limited = async move {
+            match job.timeout {
+                None => running.await,
+                Some(limit) => tokio::time::timeout(limit, running)
+                    .await
+                    .unwrap_or_else(|_| failed(Cause::Timeout, format!("no end after {limit:?}"))),
+            }
         };
-        match ended {
+        match AssertUnwindSafe(limited).catch_unwind().await {
             Ok(Outcome::Verdict(Verdict::Complete(completion))) => match context.complete(completion) {
                 Ok(completion) => Outcome::Verdict(completion.into()),
                 Err(error) => failed(Cause::Error, format!("a follower cannot be enqueued: {error}")),
