@@ -27,6 +27,29 @@ async fn old_partitions_are_dropped_and_those_of_the_coming_days_exist() -> Resu
     Ok(())
 }
 
+/// As `pg_dump` does. A prune that waits for it would hold up every settle.
+#[tokio::test]
+async fn a_reader_of_the_history_delays_the_drop_of_old_days_and_fails_no_prune() -> Result<()> {
+    let db = TestDb::new().await?;
+    let client = db.client().await?;
+    client
+        .batch_execute(
+            "create table pitwheel.job_history_20200101 (like pitwheel.job_history including constraints);
+             alter table pitwheel.job_history attach partition pitwheel.job_history_20200101
+             for values from ('2020-01-01 00:00Z') to ('2020-01-02 00:00Z')",
+        )
+        .await?;
+    let mut other = db.client().await?;
+    let reader = other.transaction().await?;
+    reader.query("select from pitwheel.job_history", &[]).await?;
+    assert_eq!(db.pitwheel().prune_history(DAY * 7).await?, 0);
+    let waits = "select count(*) from pg_proc where proname = 'prune_history' and 'lock_timeout=50ms' = any (proconfig)";
+    assert_eq!(db.count(waits).await?, 1, "less than a settle waits for a lock");
+    reader.rollback().await?;
+    assert_eq!(db.pitwheel().prune_history(DAY * 7).await?, 1);
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_day_is_dropped_when_all_of_it_is_too_old_and_not_before() -> Result<()> {
     let db = TestDb::new().await?;

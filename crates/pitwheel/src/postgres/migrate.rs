@@ -100,6 +100,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "stored_limits",
         sql: include_str!("../../migrations/0027_stored_limits.sql"),
     },
+    Migration {
+        version: 28,
+        name: "prune_waits_less",
+        sql: include_str!("../../migrations/0028_prune_waits_less.sql"),
+    },
 ];
 
 /// Lets one node migrate at a time.
