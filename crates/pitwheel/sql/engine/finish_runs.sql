@@ -90,7 +90,11 @@ kept as (
 advanced as (
     update pitwheel.recurring
     set runs = recurring.runs + (not ready.if_cancelled)::int,
-        skipped = recurring.skipped + coalesce(ready.skipped, 0),
+        skipped = recurring.skipped + case
+            when ready.version is null and not ready.if_cancelled
+                then pitwheel.skips_planned(recurring.*, ready.claimed_at)::int
+            else coalesce(ready.skipped, 0)
+        end,
         last_run_at = case when ready.if_cancelled then recurring.last_run_at else clock_timestamp() end,
         consecutive_failures = case
             when coalesce(ready.state, 'done') = 'done' then 0
@@ -107,7 +111,7 @@ advanced as (
         next_run_at = case
             when ready.version = recurring.version and not ready.if_cancelled then ready.next_run_at
             when ready.version is not null and not ready.if_cancelled or not recurring.enabled then recurring.next_run_at
-            when recurring.anchor_at > clock_timestamp() then recurring.anchor_at -- it ran before its planned time
+            when pitwheel.stays_planned(recurring.*, ready.claimed_at) then recurring.anchor_at -- it ran before its planned time
         end,
         reason = case
             when ready.version = recurring.version and not ready.if_cancelled then ready.reason
@@ -115,7 +119,8 @@ advanced as (
             else 'to be planned'
         end,
         planned = case
-            when recurring.enabled and (ready.version is null or ready.if_cancelled) then recurring.anchor_at > clock_timestamp()
+            when recurring.enabled and (ready.version is null or ready.if_cancelled)
+                then pitwheel.stays_planned(recurring.*, ready.claimed_at)
             else recurring.planned
         end,
         started_at = case

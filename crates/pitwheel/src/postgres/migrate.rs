@@ -105,6 +105,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "prune_waits_less",
         sql: include_str!("../../migrations/0028_prune_waits_less.sql"),
     },
+    Migration {
+        version: 29,
+        name: "early_runs",
+        sql: include_str!("../../migrations/0029_early_runs.sql"),
+    },
 ];
 
 /// Lets one node migrate at a time.

@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
-use pitwheel::engine::{Outcome, plan_runs, restore_lost_runs};
-use pitwheel::{Misfire, Settled, State, Verdict};
+use pitwheel::engine::{Ending, Outcome, plan_runs, restore_lost_runs};
+use pitwheel::{History, Misfire, Settled, State, Verdict};
 use pitwheel_testkit::TestDb;
 
 use crate::steps::{
@@ -275,6 +275,36 @@ async fn missed_times_of_runs_settled_in_sql_are_made_up_for_as_the_policy_says(
         assert_eq!((done, after.runs, after.skipped), (runs, runs, skipped), "{misfire:?}");
         let now = db.pitwheel().now().await?;
         assert!((280..=300).contains(&seconds(now, after.next_run_at.context("planned")?)), "{misfire:?}");
+    }
+    Ok(())
+}
+
+/// `run now`, and the planned time comes while that run is in progress.
+#[tokio::test]
+async fn a_planned_time_during_an_early_run_without_a_plan_is_run_or_recorded_as_skipped() -> Result<()> {
+    for (misfire, due, skipped) in [(Misfire::One, 1, 0), (Misfire::All, 1, 0), (Misfire::Skip, 0, 1)] {
+        for in_sql in [true, false] {
+            let db = TestDb::new().await?;
+            let client = db.client().await?;
+            let jobs = db.pitwheel().recurring();
+            let later = SystemTime::now() + Duration::from_secs(60);
+            let id = jobs.create(recurring("k", "every 10m")?.misfire(misfire).first_at(later)).await?.id;
+            jobs.run_now(id).await?;
+            let run = db.claim_one().await?;
+            make_older(&db, "2 minutes").await?;
+            client
+                .batch_execute("update pitwheel.job set claimed_at = claimed_at - interval '2 minutes'")
+                .await?;
+            if in_sql {
+                client.query("select pitwheel.complete($1, $2)", &[&run.claim.id, &run.claim.fence]).await?;
+            } else {
+                assert_eq!(db.settle(&run, Ending::done(History::All, None)).await?, Settled::Written);
+            }
+            plan_runs(&client, 0).await?;
+            let after = get(&db, id).await?;
+            let claimed = db.claim(2).await?.len();
+            assert_eq!((claimed, after.skipped, after.runs), (due, skipped, 1), "{misfire:?}, in SQL: {in_sql}");
+        }
     }
     Ok(())
 }
