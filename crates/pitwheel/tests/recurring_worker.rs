@@ -82,7 +82,8 @@ async fn a_run_that_is_too_late_is_not_started_if_the_policy_is_to_skip_it() -> 
     let db = TestDb::new().await?;
     let jobs = db.pitwheel().recurring();
     let id = jobs.create(recurring(1, "every 10m")?.misfire(Misfire::Skip)).await?.id;
-    let older = "update pitwheel.recurring set anchor_at = anchor_at - interval '55 minutes'";
+    let older = "update pitwheel.recurring set anchor_at = anchor_at - interval '55 minutes';
+        update pitwheel.job set run_at = run_at - interval '55 minutes'";
     db.client().await?.batch_execute(older).await?;
     let started: Arc<Mutex<usize>> = Arc::default();
     let count = started.clone();

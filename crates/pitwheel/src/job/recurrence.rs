@@ -160,14 +160,15 @@ impl Recurrence {
         Plan { anchor_at: self.planned_at, ..self.plan(now + delay, reason) }
     }
 
-    /// The plan instead of a run that is too late, if the policy is to skip it.
-    pub(crate) fn instead_of_late_run(&self, attempt: u32, random: f64) -> Option<Plan> {
+    /// The plan instead of a run that is too late, if the policy is to skip it: since it was due, at `run_at`, the next planned time has come.
+    /// A run that was put back on purpose is due later than planned.
+    pub(crate) fn instead_of_late_run(&self, attempt: u32, run_at: SystemTime, random: f64) -> Option<Plan> {
         // A retry is late because of its backoff.
         if self.misfire != Misfire::Skip || attempt > 1 {
             return None;
         }
         let now = self.clock.read;
-        let following = self.cadence.next_after(self.planned_at, self.planned_at)?;
+        let following = self.cadence.next_after(self.planned_at, run_at.max(self.planned_at))?;
         if following > now {
             return None;
         }

@@ -1,5 +1,7 @@
 //! How an attempt of a run ends, and when its recurring job runs next.
 
+use std::time::SystemTime;
+
 use crate::job::ending::{Attempt, Ending, Outcome, Verdict, decide};
 use crate::job::recurrence::{NextHint, Plan, Recurrence, RunEnd};
 
@@ -37,8 +39,13 @@ pub fn decide_run(
 }
 
 /// What is written instead of a run that is too late, if the policy of its recurring job is to skip it.
-pub fn skip_late(recurrence: &Recurrence, attempt: u32, random: f64) -> Option<(Ending, Option<Box<Plan>>)> {
-    let plan = recurrence.instead_of_late_run(attempt, random)?;
+pub fn skip_late(
+    recurrence: &Recurrence,
+    attempt: u32,
+    run_at: SystemTime,
+    random: f64,
+) -> Option<(Ending, Option<Box<Plan>>)> {
+    let plan = recurrence.instead_of_late_run(attempt, run_at, random)?;
     let due = Some(recurrence.clock.instant(plan.next_run_at));
     Some((Ending::Snooze { delay: std::time::Duration::ZERO }, Some(Box::new(Plan { due, ..plan }))))
 }

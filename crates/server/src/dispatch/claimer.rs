@@ -144,7 +144,7 @@ fn split_late(jobs: Vec<Claimed>) -> (Vec<Settlement>, Vec<Claimed>) {
     let (mut late, mut on_time) = (Vec::new(), Vec::with_capacity(jobs.len()));
     for job in jobs {
         let run = job.recurrence.as_deref();
-        match run.and_then(|run| skip_late(run, job.attempt, fastrand::f64())) {
+        match run.and_then(|run| skip_late(run, job.attempt, job.run_at, fastrand::f64())) {
             Some((ending, plan)) => late.push(Settlement { plan, ..Settlement::new(job.claim, ending) }),
             None => on_time.push(job),
         }
