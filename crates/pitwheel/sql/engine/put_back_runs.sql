@@ -1,7 +1,8 @@
 -- put_back_runs.sql: claimed runs of recurring jobs wait again: retried, snoozed, released, skipped, or taken from a dead worker. Their
 -- recurring jobs get the time and the reason, and count a failure, or the planned times that were skipped.
 -- With a plan ($8 not null) a run waits until its time, otherwise for a delay from now. `uncharged` does not count the attempt,
--- `crashed` counts a crash.
+-- `crashed` counts a crash. A plan to skip planned times that was made for another version of the recurring job is not used: the change of
+-- the cadence has set the time.
 -- A holder of 0 is not known, and then not compared.
 -- Rows not returned: the claim no longer holds the job, it is no run, a cancel was requested, its recurring job was disabled or
 -- deleted, or another transaction has locked one of the two rows, which is not waited for. The caller finishes them as
@@ -9,16 +10,19 @@
 with back as materialized (
     select back.id, back.fence, nullif(back.holder, 0) as holder, back.delay_ms, back.uncharged, back.crashed, back.error,
         timestamptz 'epoch' + back.next_us * interval '1 microsecond' as next_run_at,
-        timestamptz 'epoch' + back.anchor_us * interval '1 microsecond' as anchor_at, back.reason, back.skipped
+        timestamptz 'epoch' + back.anchor_us * interval '1 microsecond' as anchor_at, back.reason, back.skipped,
+        back.version
     from rows from (
         unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::bool[]),
         unnest($6::bool[]), unnest($7::text[]), unnest($8::bigint[]), unnest($9::bigint[]), unnest($10::text[]),
-        unnest($11::bigint[]), generate_series(1, cardinality($1::bigint[]))
-    ) as back(id, fence, holder, delay_ms, uncharged, crashed, error, next_us, anchor_us, reason, skipped, n)
+        unnest($11::bigint[]), unnest($12::bigint[]), generate_series(1, cardinality($1::bigint[]))
+    ) as back(id, fence, holder, delay_ms, uncharged, crashed, error, next_us, anchor_us, reason, skipped, version, n)
 ),
 free as materialized (
-    select back.id, back.delay_ms, back.uncharged, back.crashed, back.error, back.next_run_at, back.anchor_at, back.reason,
-        back.skipped, job.tid, job.recurring
+    select back.id, back.delay_ms, back.uncharged, back.crashed, back.error, back.anchor_at, job.tid, job.recurring,
+        case when plan.is_old then coalesce(locked.next_run_at, clock_timestamp()) else back.next_run_at end as next_run_at,
+        case when not plan.is_old then back.reason end as reason,
+        case when plan.is_old then 0 else back.skipped end as skipped
     from back
     cross join lateral (
         select job.ctid as tid, job.recurring
@@ -32,7 +36,7 @@ free as materialized (
         for no key update skip locked
     ) as job
     cross join lateral (
-        select recurring.enabled
+        select recurring.enabled, recurring.version, recurring.next_run_at
         from pitwheel.recurring
         where recurring.id >= job.recurring
           and recurring.id <= job.recurring
@@ -40,6 +44,7 @@ free as materialized (
         limit 1
         for no key update skip locked
     ) as locked
+    cross join lateral (select (back.skipped > 0 and back.version <> locked.version) is true as is_old) as plan
     where locked.enabled
 ),
 waiting as (

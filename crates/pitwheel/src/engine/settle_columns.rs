@@ -185,9 +185,9 @@ impl<'a> Plans<'a> {
     }
 
     /// The parameters in the order of put_back_runs.sql.
-    pub(crate) fn put_back_params(&self) -> [(&(dyn ToSql + Sync), Type); 4] {
-        let [_, next_us, anchors_us, reasons, _, skipped] = self.params();
-        [next_us, anchors_us, reasons, skipped]
+    pub(crate) fn put_back_params(&self) -> [(&(dyn ToSql + Sync), Type); 5] {
+        let [versions, next_us, anchors_us, reasons, _, skipped] = self.params();
+        [next_us, anchors_us, reasons, skipped, versions]
     }
 }
 

@@ -47,9 +47,9 @@ const STATEMENTS: [Statement; 18] = [
     ),
     statement!(
         "engine/put_back_runs.sql",
-        "bigint[], bigint[], bigint[], bigint[], bool[], bool[], text[], bigint[], bigint[], text[], bigint[]",
+        "bigint[], bigint[], bigint[], bigint[], bool[], bool[], text[], bigint[], bigint[], text[], bigint[], bigint[]",
         "ids(), fences(), of(1::bigint), of(0::bigint), of(false), of(false), '{}', of(1900000000000000),
-            of(1900000000000000), of('r'::text), of(0::bigint)"
+            of(1900000000000000), of('r'::text), of(0::bigint), of(0::bigint)"
     ),
     statement!("engine/lock_claim.sql", "bigint, bigint, bigint", "(ids())[1], 1, 1"),
     statement!("engine/recurrences.sql", "bigint[]", "running()"),

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
-use pitwheel::engine::{Outcome, SettleResult, Settlement, plan_runs, settle};
+use pitwheel::engine::{Outcome, SettleResult, Settlement, plan_runs, settle, skip_late};
 use pitwheel::{Error, Misfire, NewRecurring, RunNow, Settled, State, Verdict};
 use pitwheel_testkit::TestDb;
 
@@ -126,6 +126,27 @@ async fn a_change_of_the_cadence_counts_for_the_run_in_progress() -> Result<()> 
     assert_eq!(db.count(moved).await?, 1);
     let times = jobs.next_times(id, 3).await?;
     assert_eq!((times.len(), Some(times[0])), (3, waiting.next_run_at));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_change_of_the_cadence_counts_for_a_late_run_that_is_skipped() -> Result<()> {
+    let db = TestDb::new().await?;
+    let jobs = db.pitwheel().recurring();
+    let id = jobs.create(recurring("k", "every 1h")?.misfire(Misfire::Skip)).await?.id;
+    make_older(&db, "150 minutes").await?;
+    let run = db.claim_one().await?;
+    let changed = jobs.change(id, &"every 2m".parse()?, None).await?;
+    let recurrence = run.recurrence.as_deref().context("it is a run")?;
+    let (ending, plan) = skip_late(recurrence, run.attempt, run.run_at, 0.5).context("it is late")?;
+    let skipped = Settlement { plan, ..Settlement::new(run.claim, ending) };
+    assert_eq!(settle(&db.client().await?, &[skipped], &[]).await?, [SettleResult::Written]);
+    let after = get(&db, id).await?;
+    assert_eq!((after.next_run_at, after.skipped), (changed.next_run_at, 0));
+    assert_eq!(after.reason.as_deref(), Some("its cadence was changed"));
+    let moved = "select count(*) from pitwheel.job join pitwheel.recurring on recurring.id = job.recurring
+        where job.run_at = recurring.next_run_at";
+    assert_eq!(db.count(moved).await?, 1);
     Ok(())
 }
 
