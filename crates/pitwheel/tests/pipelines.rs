@@ -168,6 +168,23 @@ async fn a_cancelled_pipeline_runs_nothing_more_until_it_is_retried() -> Result<
 }
 
 #[tokio::test]
+async fn a_retry_withdraws_the_cancel_of_a_step_that_still_runs() -> Result<()> {
+    let db = TestDb::new().await?;
+    let pipelines = db.pitwheel().pipelines();
+    let id = pipelines.create(chain()).await?;
+    let running = claim(&db, "a").await?;
+    assert!(pipelines.cancel(id).await?);
+    assert!(pipelines.retry(id).await?);
+    assert_eq!(db.settle(&running, Ending::Release).await?, Settled::Written);
+    assert_eq!(states(&db, id).await?, "running: a live, b waiting, c waiting");
+    for step in ["a", "b", "c"] {
+        end(&db, step, done(None)).await?;
+    }
+    assert_eq!(states(&db, id).await?, "done: a done, b done, c done");
+    Ok(())
+}
+
+#[tokio::test]
 async fn jobs_of_steps_that_people_cancel_delete_and_retry_move_the_pipeline() -> Result<()> {
     let db = TestDb::new().await?;
     let pipelines = db.pitwheel().pipelines();

@@ -110,6 +110,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "early_runs",
         sql: include_str!("../../migrations/0029_early_runs.sql"),
     },
+    Migration {
+        version: 30,
+        name: "retry_withdraws_cancel",
+        sql: include_str!("../../migrations/0030_retry_withdraws_cancel.sql"),
+    },
 ];
 
 /// Lets one node migrate at a time.
