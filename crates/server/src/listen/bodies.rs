@@ -92,7 +92,7 @@ impl Bodies {
     ) -> Result<(Bytes, Room), Problem> {
         let mut chunks = body.into_data_stream();
         let mut read = Read::default();
-        while grpc && declared.is_none() && read.len < PREFIX_BYTES {
+        while grpc && declared.is_none() && read.len() < PREFIX_BYTES {
             let Some(chunk) = chunks.next().await else { break };
             read.add(chunk)?;
         }
@@ -102,41 +102,36 @@ impl Bodies {
             None => MESSAGE_BYTES_MAX,
         };
         let room = self.room(token, bytes).await?;
-        while read.len <= bytes {
-            let Some(chunk) = chunks.next().await else { return Ok((read.bytes(), room)) };
+        while read.len() <= bytes {
+            let Some(chunk) = chunks.next().await else { return Ok((read.bytes.into(), room)) };
             read.add(chunk)?;
         }
-        Err(too_large(read.len, bytes))
+        Err(too_large(read.len(), bytes))
     }
 }
 
-/// The part of a body that was read.
+/// The part of a body that was read. In one piece: a body may arrive byte by byte, and each chunk takes up more than what is in it.
 #[derive(Default)]
 struct Read {
-    chunks: Vec<Bytes>,
-    len: usize,
+    bytes: Vec<u8>,
 }
 
 impl Read {
     fn add(&mut self, chunk: Result<Bytes, axum::Error>) -> Result<(), Problem> {
         let chunk = chunk.map_err(|error| Problem::invalid(format!("the body cannot be read: {error}")))?;
-        self.len += chunk.len();
-        self.chunks.push(chunk);
+        self.bytes.extend_from_slice(&chunk);
         Ok(())
+    }
+
+    fn len(&self) -> usize {
+        self.bytes.len()
     }
 
     /// The length of the message of gRPC that begins here, with its prefix.
     fn message_bytes(&self) -> usize {
-        let mut prefix = self.chunks.iter().flatten().copied().skip(1).take(PREFIX_BYTES - 1);
-        let length = prefix.by_ref().fold(0_usize, |length, byte| length << 8 | usize::from(byte));
+        let prefix = self.bytes.iter().skip(1).take(PREFIX_BYTES - 1);
+        let length = prefix.fold(0_usize, |length, byte| length << 8 | usize::from(*byte));
         PREFIX_BYTES + length
-    }
-
-    fn bytes(mut self) -> Bytes {
-        match self.chunks.len() {
-            1 => self.chunks.remove(0),
-            _ => self.chunks.concat().into(),
-        }
     }
 }
 
