@@ -77,6 +77,12 @@ impl Pitwheel {
         self.pool.for_loops(connections, limit)
     }
 
+    /// The same database over connections of its own, for probes: busy callers of this handle do not delay them, and a statement is given
+    /// up after `limit`.
+    pub fn for_probes(&self, connections: usize, limit: Duration) -> Result<Pitwheel, Error> {
+        Ok(Pitwheel { pool: self.pool.for_loops(connections, limit)?, ..self.clone() })
+    }
+
     /// Brings the schema up to this version; safe to call from every node at every start. Returns the names of the
     /// migrations that were applied.
     pub async fn migrate(&self) -> Result<Vec<&'static str>, Error> {

@@ -37,7 +37,7 @@ use crate::listen::bodies::{Bodies, read_body};
 use crate::listen::connections::{hold_call, incoming, limit_probes, note_request};
 use crate::listen::reflection::{REFLECTION_BYTES_MAX, Reflections, limit_reflection};
 use crate::listen::tls::Tls;
-use crate::observe::database_check::DatabaseCheck;
+use crate::observe::database_check::{DatabaseCheck, PROBE_MAX};
 use crate::observe::health;
 use crate::observe::metrics::{self, Metrics};
 use crate::observe::traces;
@@ -55,6 +55,11 @@ const CALLS_MAX: u32 = 2000;
 /// A connection is closed after so many streams that had to be reset because of an error of its client, which is hyper's own limit. A
 /// reset stream does not count as a call, but takes memory until the client reads that it was reset.
 const RESETS_MAX: usize = 1024;
+
+/// Connections for probes and gauges, which must not wait for callers of the API.
+const PROBE_CONNECTIONS: usize = 2;
+/// How long a read of the tokens may take. Calls wait for it.
+const TOKENS_READ_MAX: Duration = Duration::from_secs(2);
 
 /// A server, to be run in a program of its own or beside other work.
 ///
@@ -199,12 +204,14 @@ impl Server {
         let background = Background::default();
         background.spawn(watch::run(watch.clone(), pitwheel.clone(), authentication.tokens.clone()));
         background.spawn(metrics::run_upkeep());
+        let probes = pitwheel.for_probes(PROBE_CONNECTIONS, PROBE_MAX)?;
+        let probe_pool = pitwheel.pool_for_loops(1, PROBE_MAX)?;
         let api = Api {
-            metrics: Arc::new(Metrics::new(pitwheel.clone(), node.pool.clone())),
+            metrics: Arc::new(Metrics::new((probes.clone(), probe_pool), node.pool.clone())),
             node: node.clone(),
             watch: watch.clone(),
             readiness: readiness.clone(),
-            database: Arc::new(DatabaseCheck::new(pitwheel.clone())),
+            database: Arc::new(DatabaseCheck::new(probes)),
             document: Arc::new(document),
             stale_after: StaleAfter(options.stale_after),
             pitwheel,
@@ -255,7 +262,7 @@ async fn authentication(
 ) -> Result<Arc<Authentication>, Error> {
     let address = listener.local_addr().unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)));
     let is_open = !address.ip().is_loopback();
-    let tokens = Arc::new(Tokens::new(pitwheel.pool_for_loops(1, Duration::MAX)?));
+    let tokens = Arc::new(Tokens::new(pitwheel.pool_for_loops(1, TOKENS_READ_MAX)?));
     if is_open && !tokens.exist().await? {
         return Err(Error::Open(address));
     }

@@ -9,8 +9,10 @@ use anyhow::Result;
 use pitwheel::{Context, Role, State, Verdict, Worker, WorkerCommand};
 use pitwheel_proto::v1;
 use pitwheel_proto::v1::worker_service_client::WorkerServiceClient;
-use pitwheel_testkit::{TestDb, Work, start_worker, wait_until, work};
+use pitwheel_testkit::{Http, TestDb, Work, start_worker, wait_until, work};
 use tokio::sync::{Barrier, Notify};
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::Code;
 use tonic::transport::Channel;
 
@@ -178,6 +180,37 @@ async fn a_stream_ends_only_when_the_jobs_that_it_never_got_are_released() -> Re
     let unharmed = "select count(*) from pitwheel.job where holder is null and crashes = 0 and attempt = 0";
     assert_eq!(db.count(unharmed).await?, 1);
     assert_eq!(db.count("select count(*) from pitwheel.worker where dead_at is null").await?, 0);
+    node.stop().await
+}
+
+/// A locked table, and callers that take every connection of the API.
+#[tokio::test]
+async fn probes_and_metrics_wait_for_no_lock_and_no_caller() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let http = Http::new(node.address);
+    let mut other = db.client().await?;
+    let lock = other.transaction().await?;
+    lock.batch_execute("lock table pitwheel.job in access exclusive mode").await?;
+    // The calls of one token leave some connections to others.
+    let secret = db.pitwheel().create_token("viewer", Role::Viewer, None).await?.1;
+    let callers = [http.clone(), http.token(&secret)];
+    let calls: Vec<_> = (0..20)
+        .map(|call| {
+            let http = callers[call % callers.len()].clone();
+            AbortOnDropHandle::new(tokio::spawn(async move { http.get("/api/v1/jobs").await }))
+        })
+        .collect();
+    let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    wait_until("the calls have all connections", async || Ok(db.count(waiting).await? >= 8)).await?;
+
+    assert_eq!(timeout(GOES_ON_WITHIN, http.get("/readyz")).await??.status, 200);
+    let metrics = timeout(GOES_ON_WITHIN, http.get("/metrics")).await??;
+    assert!(metrics.text.contains("pitwheel_build_info") && metrics.text.contains("pitwheel_schema_version"));
+    lock.rollback().await?;
+    for call in calls {
+        assert_eq!(call.await??.status, 200);
+    }
     node.stop().await
 }
 

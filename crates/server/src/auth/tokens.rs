@@ -1,12 +1,11 @@
 //! The valid tokens, kept in memory and read from the database again every two seconds.
 
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use pitwheel::Error;
 use pitwheel::engine::{Pool, TokenHash, hash, token_hashes};
-use tokio::sync::Mutex;
 
 use crate::auth::caller::Caller;
 
@@ -22,13 +21,19 @@ const UNKNOWN_DELAY: Duration = Duration::from_millis(200);
 pub(crate) struct Tokens {
     pool: Pool,
     by_hash: RwLock<HashMap<Vec<u8>, TokenHash>>,
-    /// When the tokens were last read; the lock also keeps two reads apart.
+    /// When the last read began, or failed.
     read_at: Mutex<Option<Instant>>,
+    /// Keeps two reads apart.
+    reading: tokio::sync::Mutex<()>,
 }
 
 impl Tokens {
     pub(crate) fn new(pool: Pool) -> Tokens {
-        Tokens { pool, by_hash: RwLock::default(), read_at: Mutex::default() }
+        Tokens { pool, by_hash: RwLock::default(), read_at: Mutex::default(), reading: Default::default() }
+    }
+
+    fn read_at(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.read_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn by_hash(&self) -> RwLockReadGuard<'_, HashMap<Vec<u8>, TokenHash>> {
@@ -37,15 +42,22 @@ impl Tokens {
 
     /// Reads the tokens again if those in memory are older than `age_max`.
     async fn refresh(&self, age_max: Duration) -> Result<(), Error> {
-        let mut read_at = self.read_at.lock().await;
-        if read_at.is_some_and(|at| at.elapsed() < age_max) {
+        let is_young = || self.read_at().is_some_and(|at| at.elapsed() < age_max);
+        if is_young() {
             return Ok(());
         }
-        // Set before the read, so that a database that is down is not queried by every call.
-        *read_at = Some(Instant::now());
-        let hashes = self.pool.run(async |client| token_hashes(&client).await).await?;
+        let _reading = self.reading.lock().await;
+        // Another caller may have read them meanwhile.
+        if is_young() {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        let hashes = self.pool.run(async |client| token_hashes(&client).await).await;
+        // After a failure those that waited do not try again one by one, each for as long as a database takes that does not answer.
+        let hashes = hashes.inspect_err(|_| *self.read_at() = Some(Instant::now()))?;
         let by_hash = hashes.into_iter().map(|token| (token.hash.clone(), token)).collect();
         *self.by_hash.write().unwrap_or_else(PoisonError::into_inner) = by_hash;
+        *self.read_at() = Some(begun);
         Ok(())
     }
 
@@ -69,7 +81,7 @@ impl Tokens {
         for (wait, age_max) in [(Duration::ZERO, AGE_MAX), (UNKNOWN_DELAY, UNKNOWN_DELAY)] {
             // Tokens that are younger than the wait were read after this call began.
             tokio::time::sleep(wait).await;
-            // While the database is down, the tokens in memory stay valid.
+            // While the database is down or does not answer, the tokens in memory stay valid.
             if let Err(error) = self.refresh(age_max).await {
                 tracing::warn!(%error, "cannot read the tokens");
             }

@@ -2,23 +2,26 @@
 
 use std::time::{Duration, Instant};
 
-use pitwheel::Pitwheel;
+use pitwheel::{DatabaseError, Error, Pitwheel};
 use tokio::sync::Mutex;
 
 use crate::problem::Problem;
 
 /// How long an answer counts.
 const ANSWER_AGE_MAX: Duration = Duration::from_secs(1);
+/// How long the database has for an answer to a probe. Load balancers and scrapers wait for a few seconds more.
+pub(crate) const PROBE_MAX: Duration = Duration::from_secs(2);
 
 /// The last answer.
 pub(crate) struct DatabaseCheck {
-    pitwheel: Pitwheel,
+    /// With connections of its own.
+    probes: Pitwheel,
     last: Mutex<Option<(Instant, Result<(), Problem>)>>,
 }
 
 impl DatabaseCheck {
-    pub(crate) fn new(pitwheel: Pitwheel) -> DatabaseCheck {
-        DatabaseCheck { pitwheel, last: Mutex::default() }
+    pub(crate) fn new(probes: Pitwheel) -> DatabaseCheck {
+        DatabaseCheck { probes, last: Mutex::default() }
     }
 
     /// The database answers, and its schema fits this version.
@@ -30,8 +33,14 @@ impl DatabaseCheck {
         {
             return answer.clone();
         }
-        let answer = self.pitwheel.check_schema().await.map_err(Problem::from);
+        let answer = tokio::time::timeout(PROBE_MAX, self.probes.check_schema()).await;
+        let answer = answer.unwrap_or_else(|_| Err(no_answer())).map_err(Problem::from);
         *last = Some((Instant::now(), answer.clone()));
         answer
     }
+}
+
+/// The database is silent: it is stopped, or cannot be reached.
+pub(crate) fn no_answer() -> Error {
+    Error::Database(DatabaseError::Unreachable(format!("no answer for {PROBE_MAX:?}")))
 }

@@ -8,6 +8,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use pitwheel::engine::{InFlight, Pool, WorkerCount, in_flight, worker_counts};
 use pitwheel::{Error, OutboxStatus, Pitwheel, QueueSummary};
 
+use crate::observe::database_check::{PROBE_MAX, no_answer};
 use crate::observe::queue_gauges::{Gauges, fold};
 
 /// Buckets of durations, in seconds: from the delay of a hint to the longest jobs.
@@ -50,17 +51,19 @@ pub(crate) struct NodeGauges {
 
 pub(crate) struct Metrics {
     recorder: &'static PrometheusHandle,
-    pitwheel: Pitwheel,
+    /// With connections of its own, as `probe_pool` has.
+    probes: Pitwheel,
+    probe_pool: Pool,
     /// The connections for claims and reports.
     pool: Pool,
 }
 
 impl Metrics {
-    pub(crate) fn new(pitwheel: Pitwheel, pool: Pool) -> Metrics {
-        Metrics { recorder: recorder(), pitwheel, pool }
+    pub(crate) fn new((probes, probe_pool): (Pitwheel, Pool), pool: Pool) -> Metrics {
+        Metrics { recorder: recorder(), probes, probe_pool, pool }
     }
 
-    /// All metrics as text. Without the database, only those of this process.
+    /// All metrics as text. Without the database, or while it does not answer, only those of this process.
     pub(crate) async fn render(&self, node: NodeGauges) -> String {
         let mut text = self.recorder.render();
         let version = labels(&[("version", env!("CARGO_PKG_VERSION"))]);
@@ -74,29 +77,37 @@ impl Metrics {
         let states = states.map(|(state, count)| (labels(&[("state", state)]), count as f64));
         gauge(&mut text, "pitwheel_db_pool_connections", "Connections for claims and reports.", states);
         process_metrics(&mut text);
-        match self.read_database().await {
-            Ok((queues, running, worker_counts)) => {
-                queue_gauges(&mut text, &fold(&queues, &running, SystemTime::now()));
-                worker_gauges(&mut text, &worker_counts);
-            }
-            Err(error) => tracing::warn!(%error, "cannot read the gauges of the database"),
+        let outbox = self.probes.outbox();
+        let (database, outbox, schema) = tokio::join!(
+            answer("queues", self.read_database()),
+            answer("outbox", outbox.status()),
+            answer("schema", self.probes.migration_status()),
+        );
+        if let Some((queues, running, worker_counts)) = database {
+            queue_gauges(&mut text, &fold(&queues, &running, SystemTime::now()));
+            worker_gauges(&mut text, &worker_counts);
         }
-        match self.pitwheel.outbox().status().await {
-            Ok(status) => outbox_gauges(&mut text, &status),
-            Err(error) => tracing::warn!(%error, "cannot read the gauges of the outbox"),
+        if let Some(status) = outbox {
+            outbox_gauges(&mut text, &status);
         }
-        if let Ok(schema) = self.pitwheel.migration_status().await {
+        if let Some(schema) = schema {
             one(&mut text, "pitwheel_schema_version", "The version of the schema.", f64::from(schema.found));
         }
         text
     }
 
     async fn read_database(&self) -> Result<(Vec<QueueSummary>, Vec<InFlight>, Vec<WorkerCount>), Error> {
-        let queues = self.pitwheel.queues().await?;
-        let running = self.pool.run(async |client| in_flight(&client).await).await?;
-        let worker_counts = self.pool.run(async |client| worker_counts(&client).await).await?;
+        let queues = self.probes.queues().await?;
+        let running = self.probe_pool.run(async |client| in_flight(&client).await).await?;
+        let worker_counts = self.probe_pool.run(async |client| worker_counts(&client).await).await?;
         Ok((queues, running, worker_counts))
     }
+}
+
+/// What is read from the database for a scrape, unless it fails or takes too long.
+async fn answer<T>(what: &'static str, read: impl Future<Output = Result<T, Error>>) -> Option<T> {
+    let read = tokio::time::timeout(PROBE_MAX, read).await.unwrap_or_else(|_| Err(no_answer()));
+    read.inspect_err(|error| tracing::warn!(%error, what, "cannot read gauges of the database")).ok()
 }
 
 /// Keeps the samples between two scrapes few. Never returns; safe to drop at any point.
