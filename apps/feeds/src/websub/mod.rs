@@ -1,5 +1,6 @@
 //! WebSub: hubs that push new articles.
 
+mod bodies;
 pub(crate) mod callback;
 pub(crate) mod hub;
 mod signature;

@@ -16,17 +16,39 @@ pub enum SignatureError {
     Wrong,
 }
 
+/// An `X-Hub-Signature` that is well-formed.
+#[derive(Debug)]
+pub(crate) struct Signature {
+    algorithm: Algorithm,
+    tag: Vec<u8>,
+}
+
+impl Signature {
+    /// What can be said without the body: a signature is there, and some body could have it.
+    pub(crate) fn parse(header: Option<&str>) -> Result<Signature, SignatureError> {
+        let header = header.ok_or(SignatureError::Missing)?;
+        let (method, hex) = header.trim().split_once('=').ok_or(SignatureError::Malformed)?;
+        let algorithm = algorithm(&method.to_ascii_lowercase()).ok_or(SignatureError::Malformed)?;
+        let tag = bytes(hex).ok_or(SignatureError::Malformed)?;
+        if tag.len() != algorithm.digest_algorithm().output_len() {
+            return Err(SignatureError::Wrong);
+        }
+        Ok(Signature { algorithm, tag })
+    }
+
+    /// Verifies the signature of a body, in constant time.
+    pub(crate) fn verify(&self, secret: &str, body: &[u8]) -> Result<(), SignatureError> {
+        let key = Key::new(self.algorithm, secret.as_bytes());
+        hmac::verify(&key, body, &self.tag).map_err(|_| SignatureError::Wrong)
+    }
+}
+
 /// Verifies the `X-Hub-Signature` of a body, in constant time.
 ///
 /// # Errors
 /// If it is missing, malformed or wrong.
 pub fn verify(secret: &str, signature: Option<&str>, body: &[u8]) -> Result<(), SignatureError> {
-    let signature = signature.ok_or(SignatureError::Missing)?;
-    let (method, hex) = signature.trim().split_once('=').ok_or(SignatureError::Malformed)?;
-    let algorithm = algorithm(&method.to_ascii_lowercase()).ok_or(SignatureError::Malformed)?;
-    let tag = bytes(hex).ok_or(SignatureError::Malformed)?;
-    let key = Key::new(algorithm, secret.as_bytes());
-    hmac::verify(&key, body, &tag).map_err(|_| SignatureError::Wrong)
+    Signature::parse(signature)?.verify(secret, body)
 }
 
 fn algorithm(method: &str) -> Option<Algorithm> {

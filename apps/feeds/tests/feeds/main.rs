@@ -12,3 +12,4 @@ mod site;
 mod subscriptions;
 mod support;
 mod websub;
+mod websub_bodies;

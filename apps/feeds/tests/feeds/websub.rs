@@ -18,15 +18,20 @@ use crate::support::{TestFeeds, options};
 
 const TOPIC: &str = "https://topic.example/feed";
 
+/// The subscription of a source at a hub, whose callback is `/websub/token`.
+pub(crate) const SUBSCRIPTION: &str =
+    "insert into feeds.websub (source_id, wanted, hub_url, topic_url, token, secret)
+        values ($1, true, 'https://hub.example', 'https://topic.example/feed', 'token', 'secret')";
+
 /// The server that hubs call.
-struct Callbacks {
-    address: SocketAddr,
+pub(crate) struct Callbacks {
+    pub(crate) address: SocketAddr,
     _stop: oneshot::Sender<()>,
     _task: JoinHandle<Result<(), pitwheel_server::Error>>,
 }
 
 impl Callbacks {
-    async fn start(test: &TestFeeds) -> Result<Callbacks> {
+    pub(crate) async fn start(test: &TestFeeds) -> Result<Callbacks> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let (stop, stopped) = oneshot::channel::<()>();
@@ -65,7 +70,7 @@ fn intent(callback: &str, mode: &str, topic: &str) -> Result<String> {
     Ok(format!("/{path}?{query}"))
 }
 
-fn signature(method: &str, secret: &str, body: &str) -> String {
+pub(crate) fn signature(method: &str, secret: &str, body: &str) -> String {
     let algorithm = match method {
         "sha1" => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
         "sha256" => hmac::HMAC_SHA256,
@@ -180,9 +185,7 @@ async fn a_push_waits_for_a_fetch_of_its_source_so_that_events_are_in_order() ->
     let callbacks = Callbacks::start(&test).await?;
     let id = test.add("https://topic.example/feed").await?;
     let mut client = test.db.client().await?;
-    let subscription = "insert into feeds.websub (source_id, wanted, hub_url, topic_url, token, secret)
-        values ($1, true, 'https://hub.example', 'https://topic.example/feed', 'token', 'secret')";
-    client.execute(subscription, &[&id]).await?;
+    client.execute(SUBSCRIPTION, &[&id]).await?;
     // A fetch that has locked its source and written its event, and not committed yet.
     let fetch = client.transaction().await?;
     fetch.execute("select from feeds.source where id = $1 for no key update", &[&id]).await?;
