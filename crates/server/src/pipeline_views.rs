@@ -96,14 +96,17 @@ pub struct StepLine {
     /// When it ended, or was skipped; null: it has not.
     #[schema(format = DateTime)]
     pub ended_at: Option<String>,
-    /// The result of its job; null: none, or redacted.
+    /// The result of its job; null: none, redacted, or left out.
     #[schema(value_type = Option<Value>)]
     pub result: Option<Box<RawValue>>,
+    /// The result was left out, because the results up to this step have more than 1 MiB. Its job has it.
+    pub result_left_out: bool,
 }
 
 impl StepLine {
     fn new(step: Step, redact: bool) -> StepLine {
-        let shown = step.result.filter(|_| !(step.redacted && redact));
+        let hidden = step.redacted && redact;
+        let shown = step.result.filter(|_| !hidden);
         StepLine {
             name: step.name,
             state: step.state.as_str(),
@@ -114,6 +117,7 @@ impl StepLine {
             ended_at: step.ended_at.map(time),
             // Postgres checked that it is JSON when it was stored.
             result: shown.and_then(|json| RawValue::from_string(json).ok()),
+            result_left_out: step.result_left_out && !hidden,
         }
     }
 }

@@ -177,3 +177,77 @@ async fn a_pipeline_is_created_cancelled_and_retried_over_grpc() -> Result<()> {
     assert_eq!(missing.err().map(|status| status.code()), Some(tonic::Code::NotFound));
     node.stop().await
 }
+
+#[tokio::test]
+async fn what_is_read_of_a_pipeline_is_bounded() -> Result<()> {
+    let (db, node, http) = serve().await?;
+    let steps = (1..=20).fold(NewPipeline::new("wide"), |wide, n| wide.step(format!("s{n}"), work(n)));
+    let id = db.pitwheel().pipelines().create(steps).await?;
+    // More than the 4 MiB that a gRPC client takes by default.
+    let results = "update pitwheel.step set result = to_json(repeat('x', 260000))";
+    db.client().await?.execute(results, &[]).await?;
+    let within: Vec<bool> = (1..=20).map(|n| n <= 4).collect();
+
+    let mut client = PipelineServiceClient::connect(node.url()).await?;
+    let request = v1::GetPipelineRequest { pipeline_id: id };
+    let pipeline = client.get_pipeline(request).await?.into_inner().pipeline.context("a pipeline")?;
+    assert_eq!(pipeline.steps.iter().map(|step| step.result.is_some()).collect::<Vec<_>>(), within);
+    assert!(pipeline.steps.iter().all(|step| step.result.is_some() != step.result_left_out));
+
+    let shown = http.get(&format!("/api/v1/pipelines/{id}")).await?;
+    assert!(shown.text.len() < 1200 * 1024, "{} bytes", shown.text.len());
+    let shown = shown.json()?;
+    let steps = shown["steps"].as_array().context("steps")?;
+    assert_eq!(steps.iter().map(|step| step["result_left_out"] == false).collect::<Vec<_>>(), within);
+    assert_eq!(steps.iter().map(|step| step["result"] != Value::Null).collect::<Vec<_>>(), within);
+    node.stop().await
+}
+
+#[tokio::test]
+async fn whether_a_redacted_result_was_left_out_is_hidden() -> Result<()> {
+    let db = TestDb::new().await?;
+    let mut options = Options::default();
+    options.require_tokens = true;
+    let node = Node::start_with(db.pitwheel(), options, "127.0.0.1:0".parse()?).await?;
+    let steps = (1..=5).fold(NewPipeline::new("wide"), |wide, n| wide.step(format!("s{n}"), work(n)));
+    let id = db.pitwheel().pipelines().create(steps).await?;
+    let client = db.client().await?;
+    client.execute("update pitwheel.step set result = to_json(repeat('x', 260000))", &[]).await?;
+    let kind: String = client.query_one("select kind from pitwheel.step limit 1", &[]).await?.get(0);
+    db.pitwheel().redact(&kind, true).await?;
+    for (role, left_out) in [(Role::Viewer, false), (Role::Operator, true)] {
+        let secret = db.pitwheel().create_token(role.as_str(), role, None).await?.1;
+        let shown = Http::new(node.address).token(&secret).get(&format!("/api/v1/pipelines/{id}")).await?;
+        assert_eq!(shown.json()?["steps"][4]["result_left_out"], json!(left_out), "{role:?}");
+
+        let mut request = tonic::Request::new(v1::GetPipelineRequest { pipeline_id: id });
+        request.metadata_mut().insert("authorization", format!("Bearer {secret}").parse()?);
+        let mut client = PipelineServiceClient::connect(node.url()).await?;
+        let pipeline = client.get_pipeline(request).await?.into_inner().pipeline.context("a pipeline")?;
+        assert_eq!(pipeline.steps[4].result_left_out, left_out, "{role:?}");
+    }
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_change_of_a_pipeline_reads_no_steps() -> Result<()> {
+    let (db, node, http) = serve().await?;
+    let id = ok(&http, "", import()).await?["id"].as_i64().context("an id")?;
+    // A step that cannot be read: whoever reads the steps fails.
+    let client = db.client().await?;
+    client.batch_execute("alter table pitwheel.step drop constraint step_state").await?;
+    client.batch_execute("update pitwheel.step set state = 'unreadable' where name = 'index'").await?;
+    assert_ne!(http.get(&format!("/api/v1/pipelines/{id}")).await?.status, 200);
+
+    let cancelled = ok(&http, &format!("/{id}/cancel"), json!({})).await?;
+    assert_eq!((&cancelled["changed"], &cancelled["pipeline"]["state"]), (&json!(true), &json!("cancelled")));
+    let retried = ok(&http, &format!("/{id}/retry"), json!({})).await?;
+    assert_eq!((&retried["changed"], &retried["pipeline"]["state"]), (&json!(true), &json!("running")));
+
+    let mut client = PipelineServiceClient::connect(node.url()).await?;
+    let request = v1::CancelPipelineRequest { pipeline_id: id };
+    assert!(client.cancel_pipeline(request).await?.into_inner().changed);
+    let request = v1::RetryPipelineRequest { pipeline_id: id };
+    assert!(client.retry_pipeline(request).await?.into_inner().changed);
+    node.stop().await
+}

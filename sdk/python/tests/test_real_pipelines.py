@@ -54,6 +54,24 @@ async def steps_see_the_results_of_those_before_them(client: Client, queue: str)
     assert await client.pipelines.get(2**60) is None
 
 
+async def results_beyond_one_mebibyte_are_left_out(client: Client, queue: str) -> None:
+    worker = Worker(SERVER, queues=[queue])
+
+    @worker.handler("add")
+    async def add(payload: Any, context: Context) -> Complete:
+        return Complete("x" * 250_000)
+
+    async with running(worker):
+        pipeline_id = await client.pipelines.create("wide", [_step(name, queue) for name in "abcde"])
+        pipeline = await _ended(client, pipeline_id)
+
+    assert [step.result_left_out for step in pipeline.steps] == [False, False, False, False, True]
+    last = pipeline.steps[-1]
+    assert last.result is None and last.job_id is not None
+    job = await client.get(last.job_id)
+    assert job is not None and len(job.result) == 250_000
+
+
 async def a_failed_step_is_retried_with_what_comes_after_it(client: Client, queue: str) -> None:
     worker = Worker(SERVER, queues=[queue])
     fails = True

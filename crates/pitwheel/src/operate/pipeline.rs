@@ -119,8 +119,10 @@ pub struct Step {
     pub job_id: Option<i64>,
     /// When it ended, or was skipped.
     pub ended_at: Option<SystemTime>,
-    /// The result of its job, as JSON text.
+    /// The result of its job, as JSON text. `None`: it has none, or it was left out.
     pub result: Option<String>,
+    /// The result was left out, because the results up to this step have more than 1 MiB: read it from its job.
+    pub result_left_out: bool,
     /// Whether its kind is redacted: the result is hidden from viewers.
     pub redacted: bool,
 }
@@ -204,11 +206,15 @@ pub(crate) fn only(created: Vec<Created>) -> Result<Created, Error> {
     created.into_iter().next().ok_or_else(|| Error::Invalid("the create returned no row".into()))
 }
 
-pub(crate) async fn get(client: &impl Sql, id: i64) -> Result<PipelineDetail, Error> {
+pub(crate) async fn summary(client: &impl Sql, id: i64) -> Result<Pipeline, Error> {
     let params: Params = &[(&id, Type::INT8)];
     let rows = query(client, include_str!("../../sql/operate/pipeline.sql"), params).await?;
-    let summary = pipeline(rows.first().ok_or(Error::NotFound(id, MISSING))?)?;
-    let rows = query(client, include_str!("../../sql/operate/steps.sql"), params).await?;
+    pipeline(rows.first().ok_or(Error::NotFound(id, MISSING))?)
+}
+
+pub(crate) async fn get(client: &impl Sql, id: i64) -> Result<PipelineDetail, Error> {
+    let summary = summary(client, id).await?;
+    let rows = query(client, include_str!("../../sql/operate/steps.sql"), &[(&id, Type::INT8)]).await?;
     Ok(PipelineDetail { summary, steps: rows.iter().map(step).collect::<Result<_, Error>>()? })
 }
 
@@ -274,6 +280,7 @@ fn step(row: &Row) -> Result<Step, Error> {
         job_id: row.get("job_id"),
         ended_at: row.get("ended_at"),
         result: row.get("result"),
+        result_left_out: row.get("result_left_out"),
         redacted: row.get("redacted"),
     })
 }

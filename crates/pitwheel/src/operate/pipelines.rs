@@ -7,7 +7,7 @@ use crate::engine::hint::{self, Hints, log_unhinted};
 use crate::engine::lanes::promote_lanes;
 use crate::error::Error;
 use crate::job::new_pipeline::NewPipeline;
-use crate::operate::pipeline::{self, PipelineDetail, PipelineFilter, PipelinePage, Started};
+use crate::operate::pipeline::{self, Pipeline, PipelineDetail, PipelineFilter, PipelinePage, Started};
 use crate::postgres::{Pool, Session};
 
 /// Pipelines: jobs that belong together, each after those that it depends on. Made by
@@ -41,7 +41,12 @@ impl Pipelines {
         Ok(created.into_iter().map(|one| one.id).collect())
     }
 
-    /// One pipeline, with its steps.
+    /// One pipeline, without its steps: as cheap as one of a list.
+    pub async fn summary(&self, id: i64) -> Result<Pipeline, Error> {
+        pipeline::summary(&self.pool.get().await?, id).await
+    }
+
+    /// One pipeline, with its steps and up to 1 MiB of their results.
     pub async fn get(&self, id: i64) -> Result<PipelineDetail, Error> {
         pipeline::get(&self.pool.get().await?, id).await
     }

@@ -24,6 +24,8 @@ macro_rules! statement {
     };
 }
 
+const STEPS: Statement = statement!("operate/steps.sql", "bigint", "77");
+
 const STATEMENTS: [Statement; 16] = [
     statement!(
         "engine/finish.sql",
@@ -51,7 +53,7 @@ const STATEMENTS: [Statement; 16] = [
     statement!("operate/cancel_pipeline.sql", "bigint, text", "77, 'ada'"),
     statement!("operate/retry_pipeline.sql", "bigint, text", "88, 'ada'"),
     statement!("operate/pipeline.sql", "bigint", "77"),
-    statement!("operate/steps.sql", "bigint", "77"),
+    STEPS,
     statement!("operate/pipelines.sql", "bigint, text, text, bigint, bigint", "9000, null, null, 50, 50"),
 ];
 
@@ -134,4 +136,26 @@ async fn beside_20_000_pipelines() -> Result<()> {
     check_all(&client, "analyzed while the tables were empty").await?;
     client.batch_execute("analyze pitwheel.job; analyze pitwheel.pipeline; analyze pitwheel.step").await?;
     check_all(&client, "analyzed").await
+}
+
+#[tokio::test]
+async fn results_beyond_the_limit_are_not_read() -> Result<()> {
+    const STEPS_COUNT: i64 = 200;
+    /// A result of 256 KiB has 35 pages: all of them 7,000, those within the limit and the steps themselves 750.
+    const PAGES_OF_RESULTS_MAX: i64 = 2000;
+    let db = TestDb::new().await?;
+    let client = db.client().await?;
+    client.batch_execute("alter table pitwheel.step alter column result set storage external").await?;
+    let fill = "insert into pitwheel.step (pipeline, n, name, parents, children, waiting, state, kind, queue, payload, delay_ms,
+            priority, max_attempts, result)
+        select 77, n, 's' || n, '{}', '{}', 0, 'done', 'test', 'default', '{}', 0, 0, 20, to_json(repeat('x', 262142))
+        from generate_series(1, $1::bigint) as n";
+    client.execute(fill, &[&STEPS_COUNT]).await?;
+    for mode in MODES {
+        let plan = plan(&client, &STEPS, mode, "analyze, buffers").await?;
+        ensure!(plan["Actual Rows"] == STEPS_COUNT, "{plan:#}");
+        let touched = nodes(&plan).iter().map(|node| pages(node)).max().unwrap_or_default();
+        ensure!(touched <= PAGES_OF_RESULTS_MAX, "it touches {touched} pages\n{plan:#}");
+    }
+    Ok(())
 }

@@ -84,15 +84,19 @@ fn new(request: v1::CreatePipelineRequest) -> Result<NewPipeline, Error> {
 /// One pipeline. `redact` hides the results of steps whose kinds are redacted.
 fn message(detail: PipelineDetail, redact: bool) -> v1::Pipeline {
     let pipeline = detail.summary;
-    let step = |step: Step| v1::Step {
-        name: step.name,
-        state: step.state.as_str().to_owned(),
-        after: step.after,
-        kind: step.kind,
-        queue: step.queue,
-        job_id: step.job_id,
-        ended_at: step.ended_at.map(Into::into),
-        result: step.result.filter(|_| !(step.redacted && redact)),
+    let step = |step: Step| {
+        let hidden = step.redacted && redact;
+        v1::Step {
+            name: step.name,
+            state: step.state.as_str().to_owned(),
+            after: step.after,
+            kind: step.kind,
+            queue: step.queue,
+            job_id: step.job_id,
+            ended_at: step.ended_at.map(Into::into),
+            result: step.result.filter(|_| !hidden),
+            result_left_out: step.result_left_out && !hidden,
+        }
     };
     v1::Pipeline {
         id: pipeline.id,

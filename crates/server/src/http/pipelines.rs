@@ -78,7 +78,7 @@ pub(crate) async fn create_pipeline(
     Ok((StatusCode::CREATED, Json(PipelineInFull::new(detail, caller.needs_redaction()))))
 }
 
-/// Shows one pipeline with its steps.
+/// Shows one pipeline with its steps, and up to 1 MiB of their results.
 #[utoipa::path(get, path = "/pipelines/{id}", tag = "pipelines", params(("id" = i64, Path, description = "The id of the pipeline")),
     responses((status = 200, description = "The pipeline", body = PipelineInFull), ErrorResponses))]
 pub(crate) async fn show_pipeline(
@@ -109,7 +109,7 @@ pub(crate) async fn cancel_pipeline(
     caller.check(Permission::Operate)?;
     let pipelines = pitwheel.acting_as(caller.name()).pipelines();
     let changed = pipelines.cancel(id).await?;
-    Ok(Json(PipelineChanged { changed, pipeline: pipelines.get(id).await?.summary.into() }))
+    Ok(Json(PipelineChanged { changed, pipeline: pipelines.summary(id).await?.into() }))
 }
 
 /// Runs the steps again that are dead, cancelled or skipped, each after those that it depends on.
@@ -123,5 +123,5 @@ pub(crate) async fn retry_pipeline(
     caller.check(Permission::Operate)?;
     let pipelines = pitwheel.acting_as(caller.name()).pipelines();
     let changed = pipelines.retry(id).await?;
-    Ok(Json(PipelineChanged { changed, pipeline: pipelines.get(id).await?.summary.into() }))
+    Ok(Json(PipelineChanged { changed, pipeline: pipelines.summary(id).await?.into() }))
 }

@@ -42,8 +42,10 @@ class Step:
     #: Its last job. `None`: it had none yet.
     job_id: int | None
     ended_at: datetime | None
-    #: `None`: no result, or redacted.
+    #: `None`: no result, redacted, or left out.
     result: Any
+    #: True: the result was left out, because the results up to this step have more than 1 MiB. Read it with `Client.get`.
+    result_left_out: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +81,7 @@ class Pipelines:
         return int((await self._call("CreatePipeline", request)).pipeline_id)
 
     async def get(self, pipeline_id: int) -> Pipeline | None:
-        """Returns a pipeline with its steps. `None`: there is no such pipeline, or it was pruned."""
+        """Returns a pipeline with its steps, and up to 1 MiB of their results. `None`: there is none, or it was pruned."""
         try:
             response = await self._call("GetPipeline", pb.GetPipelineRequest(pipeline_id=pipeline_id))
         except grpc.aio.AioRpcError as error:
@@ -126,4 +128,5 @@ def _step(step: pb.Step) -> Step:
         job_id=step.job_id if step.HasField("job_id") else None,
         ended_at=_time(step, "ended_at"),
         result=json.loads(step.result) if step.HasField("result") else None,
+        result_left_out=step.result_left_out,
     )

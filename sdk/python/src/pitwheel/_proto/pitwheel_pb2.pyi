@@ -712,7 +712,7 @@ class Pipeline(_message.Message):
     def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., state: _Optional[str] = ..., on_failure: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., cancelled_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ...) -> None: ...
 
 class Step(_message.Message):
-    __slots__ = ("name", "state", "after", "kind", "queue", "job_id", "ended_at", "result")
+    __slots__ = ("name", "state", "after", "kind", "queue", "job_id", "ended_at", "result", "result_left_out")
     NAME_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
@@ -721,6 +721,7 @@ class Step(_message.Message):
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     ENDED_AT_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
+    RESULT_LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
     name: str
     state: str
     after: _containers.RepeatedScalarFieldContainer[str]
@@ -729,4 +730,5 @@ class Step(_message.Message):
     job_id: int
     ended_at: _timestamp_pb2.Timestamp
     result: str
-    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., after: _Optional[_Iterable[str]] = ..., kind: _Optional[str] = ..., queue: _Optional[str] = ..., job_id: _Optional[int] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., result: _Optional[str] = ...) -> None: ...
+    result_left_out: bool
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., after: _Optional[_Iterable[str]] = ..., kind: _Optional[str] = ..., queue: _Optional[str] = ..., job_id: _Optional[int] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., result: _Optional[str] = ..., result_left_out: bool = ...) -> None: ...
