@@ -33,9 +33,13 @@ use crate::grpc::worker_service::Workers;
 use crate::http::recover::StaleAfter;
 use crate::http::router::{Api, not_found, probe_routes, router};
 use crate::limits;
+use crate::listen::answers::{Answers, hold_answer, hold_refusal};
 use crate::listen::bodies::{Bodies, read_body};
-use crate::listen::connections::{hold_call, incoming, limit_probes, note_request};
+use crate::listen::calls::{Calls, limit_calls};
+use crate::listen::connections::incoming;
+use crate::listen::probes::limit_probes;
 use crate::listen::reflection::{REFLECTION_BYTES_MAX, Reflections, limit_reflection};
+use crate::listen::requests::{hold_call, note_request};
 use crate::listen::tls::Tls;
 use crate::observe::database_check::{DatabaseCheck, PROBE_MAX};
 use crate::observe::health;
@@ -205,9 +209,8 @@ impl Server {
         background.spawn(watch::run(watch.clone(), pitwheel.clone(), authentication.tokens.clone()));
         background.spawn(metrics::run_upkeep());
         let probes = pitwheel.for_probes(PROBE_CONNECTIONS, PROBE_MAX)?;
-        let probe_pool = pitwheel.pool_for_loops(1, PROBE_MAX)?;
         let api = Api {
-            metrics: Arc::new(Metrics::new((probes.clone(), probe_pool), node.pool.clone())),
+            metrics: Arc::new(Metrics::new(probes.clone(), node.pool.clone())?),
             node: node.clone(),
             watch: watch.clone(),
             readiness: readiness.clone(),
@@ -220,7 +223,7 @@ impl Server {
             true => probe_routes().with_state(api),
             false => grpc(&api, reflection).merge(http.with_state(api)).fallback(not_found),
         };
-        let routes = layered(routes, Bodies::new(streamed_prefixes), authentication);
+        let routes = layered(routes, streamed_prefixes, authentication);
         let stopping = Notify::new();
         let shutdown = async {
             readiness.set_accepting();
@@ -286,14 +289,20 @@ fn check_public(prefixes: &[String]) -> Result<(), Error> {
     }
 }
 
-/// The routes behind authentication. The layer that is added last runs first.
-fn layered(routes: Router, bodies: Bodies, authentication: Arc<Authentication>) -> Router {
+/// The routes behind authentication. The layer that is added last runs first: the body of a call is read before the call takes one of
+/// the places of its token, and it keeps that place until there is room for its answer.
+fn layered(routes: Router, streamed_prefixes: Vec<String>, authentication: Arc<Authentication>) -> Router {
+    let calls = Calls::new(streamed_prefixes.clone());
+    let bodies = Bodies::new(streamed_prefixes);
     routes
+        .layer(from_fn_with_state(Arc::<Answers>::default(), hold_answer))
+        .layer(from_fn_with_state(Arc::new(calls), limit_calls))
         .layer(from_fn_with_state(Arc::new(bodies), read_body))
         .layer(from_fn_with_state(Arc::<Reflections>::default(), limit_reflection))
         .layer(from_fn(hold_call))
         .layer(from_fn(limit_probes))
         .layer(from_fn_with_state(authentication, authenticate))
+        .layer(from_fn(hold_refusal))
         .layer(from_fn(note_request))
 }
 

@@ -87,7 +87,7 @@ pub(crate) async fn authenticate(
     let path = request.uri().path();
     if is_grpc_path(path) && request.version() != Version::HTTP_2 {
         let detail = "gRPC needs HTTP/2: see /api/openapi.json for calls over HTTP/1.1";
-        return Problem::refused(StatusCode::HTTP_VERSION_NOT_SUPPORTED, detail).into_response();
+        return http_refusal(Problem::refused(StatusCode::HTTP_VERSION_NOT_SUPPORTED, detail));
     }
     if authentication.is_public(path) {
         return next.run(request).await;
@@ -115,7 +115,18 @@ pub(crate) fn refusal(request: &Request, problem: Problem) -> Response {
     if is_grpc_path(request.uri().path()) {
         return Status::from(problem).into_http::<axum::body::Body>().into_response();
     }
-    problem.into_response()
+    http_refusal(problem)
+}
+
+/// In the extensions of an answer: its request was refused before it reached a handler, maybe because its caller has no token.
+#[derive(Clone)]
+pub(crate) struct Refused;
+
+/// The answer to a request of HTTP that is refused.
+pub(crate) fn http_refusal(problem: Problem) -> Response {
+    let mut response = problem.into_response();
+    response.extensions_mut().insert(Refused);
+    response
 }
 
 /// Whether a path belongs to a probe of this server, which needs no authentication.

@@ -5,13 +5,18 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
+
+use crate::listen::ages::Ages;
 
 /// Connections of a node, if it may open enough files. Each costs memory for its buffers.
 const CONNECTIONS_MAX: usize = 10_000;
 /// Probes of one connection at a time. They need no token, so their number is limited with that of the connections.
 const PROBES_MAX: usize = 16;
+/// Bytes of answers to callers without a token, such as refusals, that one connection may leave unread. A limit of the node would let one
+/// client keep the probes of all others out; so their limit is that of the connections.
+const REFUSAL_BYTES_MAX: usize = 64 * 1024;
 /// One of so many files stays for the database, the listener and all else.
 const FILES_RESERVED: usize = 4;
 
@@ -139,7 +144,9 @@ impl Admission {
             evicted,
             served: AtomicBool::new(false),
             calls: AtomicUsize::new(0),
-            probes: Semaphore::new(PROBES_MAX),
+            probes: Arc::new(Semaphore::new(PROBES_MAX)),
+            refusals: Arc::new(Semaphore::new(REFUSAL_BYTES_MAX)),
+            ages: Arc::default(),
             admission: self.clone(),
         }))
     }
@@ -164,7 +171,10 @@ pub(crate) struct Admitted {
     /// Calls under way.
     calls: AtomicUsize,
     /// Places for probes.
-    probes: Semaphore,
+    probes: Arc<Semaphore>,
+    /// Room for answers to callers without a token.
+    refusals: Arc<Semaphore>,
+    ages: Arc<Ages>,
     admission: Arc<Admission>,
 }
 
@@ -196,9 +206,25 @@ impl Admitted {
         Call { admitted: self.clone() }
     }
 
-    /// A probe is under way until the permit is dropped. `None`: there are too many.
-    pub(crate) fn begin_probe(&self) -> Option<SemaphorePermit<'_>> {
-        self.probes.try_acquire().ok()
+    /// A probe is under way until the last copy of it is dropped. `None`: there are too many.
+    pub(crate) fn begin_probe(&self) -> Option<Probe> {
+        let permit = self.probes.clone().try_acquire_owned().ok()?;
+        Some(Probe { _permit: Arc::new(permit) })
+    }
+
+    /// Room for answers to callers without a token, in bytes.
+    pub(crate) fn refusals(&self) -> &Arc<Semaphore> {
+        &self.refusals
+    }
+
+    /// The parts of answers that the client has not taken yet.
+    pub(crate) fn ages(&self) -> &Arc<Ages> {
+        &self.ages
+    }
+
+    /// Closes the connection.
+    pub(crate) fn cut(&self) {
+        self.evicted.cancel();
     }
 
     fn end_call(&self) {
@@ -210,6 +236,12 @@ impl Admitted {
             }
         }
     }
+}
+
+/// A probe under way, in the extensions of its request, and then with its answer until that is written.
+#[derive(Debug, Clone)]
+pub(crate) struct Probe {
+    _permit: Arc<OwnedSemaphorePermit>,
 }
 
 /// A call under way, until it is dropped.

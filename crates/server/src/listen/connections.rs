@@ -2,39 +2,34 @@
 
 use std::future::Future;
 use std::io;
-use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::extract::Request;
-use axum::middleware::Next;
-use axum::response::Response;
 use futures_util::Stream;
 use metrics::counter;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
-use tokio::time::Sleep;
+use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep, interval_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::{CancellationToken, DropGuard, WaitForCancellationFutureOwned};
 use tokio_util::task::TaskTracker;
 use tonic::transport::server::Connected;
 
-use crate::auth::caller::Caller;
-use crate::auth::middleware::{is_probe, refusal};
-use crate::listen::admission::{Admission, Admitted, Call, Limits};
-use crate::problem::Problem;
+use crate::listen::admission::{Admission, Admitted, Limits};
+use crate::listen::ages::TURN;
 
 /// A handshake that takes longer is given up.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// A connection that sent nothing worth reading for this long, after its handshake, is closed.
 const FIRST_BYTES_WAIT_MAX: Duration = Duration::from_secs(10);
+/// What a client of HTTP/2 sends first.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The bytes that show which version of HTTP a client speaks. Fewer do not count, or one byte would keep a connection open.
-const FIRST_BYTES: usize = 24;
+const FIRST_BYTES: usize = PREFACE.len();
 /// Connections that are ready and not yet served.
 const READY_MAX: usize = 64;
 /// Wait after a failed accept: the process may be out of file descriptors for a moment.
@@ -53,8 +48,12 @@ pub(crate) struct Connection {
     deadline: Option<Pin<Box<Sleep>>>,
     /// How many bytes were read until then.
     first_bytes: usize,
+    /// How many bytes of the preface of HTTP/2 were read; `None`: the client speaks HTTP/1.
+    preface: Option<usize>,
     /// Set while the client does not read what is written.
     unread: Option<Pin<Box<Sleep>>>,
+    /// Ends the turns in which the parts of answers began to wait.
+    turns: Interval,
 }
 
 enum Socket {
@@ -66,7 +65,10 @@ impl Connection {
     fn new(socket: Socket, admitted: Arc<Admitted>) -> Connection {
         let evicted = Box::pin(admitted.evicted().cancelled_owned());
         let deadline = Some(Box::pin(tokio::time::sleep(FIRST_BYTES_WAIT_MAX)));
-        Connection { socket, admitted, evicted, deadline, first_bytes: 0, unread: None }
+        let mut turns = interval_at(Instant::now() + TURN, TURN);
+        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (first_bytes, preface, unread) = (0, Some(0), None);
+        Connection { socket, admitted, evicted, deadline, first_bytes, preface, unread, turns }
     }
 
     /// Whether the connection must be closed. Registers the task to be woken when that changes.
@@ -74,8 +76,28 @@ impl Connection {
         if self.admitted.is_served() {
             self.deadline = None;
         }
+        while self.turns.poll_tick(context).is_ready() {
+            if !self.admitted.ages().next_turn() {
+                tracing::debug!("a client did not take an answer, its connection is closed");
+                self.admitted.cut();
+            }
+        }
         self.evicted.as_mut().poll(context).is_ready()
             || self.deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(context).is_ready())
+    }
+
+    fn note_read(&mut self, bytes: &[u8]) {
+        if self.deadline.is_some() {
+            self.first_bytes += bytes.len();
+            if self.first_bytes >= FIRST_BYTES {
+                self.deadline = None;
+            }
+        }
+        if let Some(read) = self.preface.filter(|read| *read < PREFACE.len()) {
+            let length = bytes.len().min(PREFACE.len() - read);
+            let is_preface = bytes[..length] == PREFACE[read..read + length];
+            self.preface = is_preface.then_some(read + length);
+        }
     }
 
     /// Writes, unless the connection must be closed or its client has not read for too long.
@@ -182,62 +204,6 @@ impl Connected for Connection {
     }
 }
 
-/// Notes that a connection has sent a request.
-pub(crate) async fn note_request(request: Request, next: Next) -> Response {
-    if let Some(admitted) = request.extensions().get::<Arc<Admitted>>() {
-        admitted.note_request();
-    }
-    next.run(request).await
-}
-
-/// Refuses a probe if its connection has too many under way.
-pub(crate) async fn limit_probes(request: Request, next: Next) -> Response {
-    let admitted =
-        request.extensions().get::<Arc<Admitted>>().filter(|_| is_probe(request.uri().path())).cloned();
-    let Some(admitted) = admitted else { return next.run(request).await };
-    let Some(_probe) = admitted.begin_probe() else {
-        return refusal(
-            &request,
-            Problem::busy("this connection has too many probes under way: send fewer at a time"),
-        );
-    };
-    next.run(request).await
-}
-
-/// Counts the call of a caller who was authenticated as under way until the answer is sent: it may be a stream. Calls of others do not
-/// keep the connection: a client that sends only a part of its request, or never reads the answer, would do so without a token.
-pub(crate) async fn hold_call(request: Request, next: Next) -> Response {
-    let admitted = request.extensions().get::<Arc<Admitted>>();
-    let is_authenticated = request.extensions().get::<Caller>().is_some();
-    let call = admitted.filter(|_| is_authenticated).map(Admitted::begin_call);
-    let response = next.run(request).await;
-    match call {
-        Some(call) => response.map(|body| Body::new(Pin::new(HeldBody { body, _call: call }))),
-        None => response,
-    }
-}
-
-/// The body of an answer whose call is under way until it is dropped. A pinned pointer to a body is a body too, so it only has to
-/// be such a pointer.
-struct HeldBody {
-    body: Body,
-    _call: Call,
-}
-
-impl Deref for HeldBody {
-    type Target = Body;
-
-    fn deref(&self) -> &Body {
-        &self.body
-    }
-}
-
-impl DerefMut for HeldBody {
-    fn deref_mut(&mut self) -> &mut Body {
-        &mut self.body
-    }
-}
-
 impl AsyncRead for Connection {
     fn poll_read(
         self: Pin<&mut Self>,
@@ -253,12 +219,7 @@ impl AsyncRead for Connection {
             Socket::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
             Socket::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
         };
-        if connection.deadline.is_some() {
-            connection.first_bytes += buffer.filled().len() - before;
-            if connection.first_bytes >= FIRST_BYTES {
-                connection.deadline = None;
-            }
-        }
+        connection.note_read(&buffer.filled()[before..]);
         read
     }
 }
@@ -268,6 +229,22 @@ impl AsyncWrite for Connection {
         let connection = self.get_mut();
         connection.deadline = None;
         connection.poll_socket(context, |socket, context| socket.poll_write(context, bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let connection = self.get_mut();
+        connection.deadline = None;
+        connection.poll_socket(context, |socket, context| socket.poll_write_vectored(context, slices))
+    }
+
+    /// HTTP/1 keeps the bytes of an answer until they are written, so they count as unread; otherwise it would copy them. HTTP/2 keeps
+    /// them anyway, and writes more often if it need not copy small frames.
+    fn is_write_vectored(&self) -> bool {
+        self.preface.is_none()
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -281,11 +258,7 @@ impl AsyncWrite for Connection {
 
 #[cfg(test)]
 mod tests {
-    use axum::Router;
-    use axum::middleware::from_fn;
-    use axum::routing::get;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tonic::codegen::Service;
 
     use super::*;
 
@@ -333,59 +306,34 @@ mod tests {
         assert_eq!(closed.expect_err("closed").kind(), io::ErrorKind::TimedOut);
     }
 
-    #[tokio::test]
-    async fn a_call_without_a_caller_does_not_keep_its_connection_while_it_is_under_way() {
-        let mut routes = Router::new()
-            .route("/", get(std::future::pending::<()>))
-            .layer(from_fn(hold_call))
-            .layer(from_fn(note_request));
-        let (admission, admitted, _connection, _client) = only_connection().await;
-        let mut request = Request::new(Body::empty());
-        request.extensions_mut().insert(admitted);
-        let mut call = Box::pin(routes.call(request));
-        assert!(futures_util::poll!(&mut call).is_pending());
-        assert!(is_room(&admission));
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_whose_client_does_not_take_an_answer_is_closed() {
+        let (_admission, admitted, mut connection, _client) = only_connection().await;
+        admitted.note_request();
+        let answer = admitted.ages().begin();
+        let mut byte = [0];
+        let closed = tokio::time::timeout(5 * TURN, connection.read(&mut byte)).await.expect("it is woken");
+        assert_eq!(closed.expect_err("closed").kind(), io::ErrorKind::TimedOut);
+        drop(answer);
+        let (_admission, admitted, mut connection, _client) = only_connection().await;
+        admitted.note_request();
+        drop(admitted.ages().begin());
+        assert!(tokio::time::timeout(5 * TURN, connection.read(&mut byte)).await.is_err(), "it was taken");
     }
 
     #[tokio::test]
-    async fn probes_of_one_connection_are_limited() {
-        let (_admission, admitted, _connection, _client) = only_connection().await;
-        let probe = || admitted.begin_probe();
-        let probes: Vec<_> = std::iter::from_fn(probe).collect();
-        let mut routes = Router::new().route("/healthz", get(|| async {})).layer(from_fn(limit_probes));
-        let mut status = async |path: &str| {
-            let mut request = Request::new(Body::empty());
-            *request.uri_mut() = path.parse().expect("a path");
-            request.extensions_mut().insert(admitted.clone());
-            routes.call(request).await.expect("an answer").status().as_u16()
-        };
-        assert_eq!((status("/healthz").await, status("/other").await), (429, 404));
-        drop(probes);
-        assert_eq!(status("/healthz").await, 200);
-    }
-
-    #[tokio::test]
-    async fn only_the_answer_to_an_authenticated_caller_keeps_a_connection() {
-        let mut routes = Router::new()
-            .route("/", get(|| async { "answer" }))
-            .layer(from_fn(hold_call))
-            .layer(from_fn(note_request));
-        for (caller, keeps) in [(Some(Caller::loopback()), true), (None, false)] {
-            let (admission, admitted, _connection, _client) = only_connection().await;
-            let mut request = Request::new(Body::empty());
-            request.extensions_mut().insert(admitted);
-            if let Some(caller) = caller {
-                request.extensions_mut().insert(caller);
+    async fn a_connection_of_http1_writes_the_bytes_of_an_answer_without_copying_them() {
+        for (start, is_http1) in [("P", false), ("PRI * HTTP/1", true), ("PUT", true)] {
+            let (_admission, _admitted, mut connection, mut client) = only_connection().await;
+            client.write_all(start.as_bytes()).await.expect("a connection");
+            for _ in 0..start.len() {
+                connection.read_exact(&mut [0]).await.expect("a byte");
             }
-            let response = routes.call(request).await.expect("an answer");
-            let length = axum::body::HttpBody::size_hint(response.body()).exact();
-            assert_eq!(length, Some(6), "its length is still known");
-            assert_eq!(is_room(&admission), !keeps);
-            if keeps {
-                let answer = axum::body::to_bytes(response.into_body(), 6).await.expect("a body");
-                assert_eq!(answer, "answer");
-                assert!(is_room(&admission), "it was sent");
-            }
+            assert_eq!(connection.is_write_vectored(), is_http1, "{start}");
         }
+        let (_admission, _admitted, mut connection, mut client) = only_connection().await;
+        client.write_all(&[PREFACE, b"GET"].concat()).await.expect("a connection");
+        connection.read_exact(&mut [0; PREFACE.len() + 3]).await.expect("the preface");
+        assert!(!connection.is_write_vectored());
     }
 }

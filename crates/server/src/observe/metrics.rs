@@ -59,8 +59,9 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn new((probes, probe_pool): (Pitwheel, Pool), pool: Pool) -> Metrics {
-        Metrics { recorder: recorder(), probes, probe_pool, pool }
+    pub(crate) fn new(probes: Pitwheel, pool: Pool) -> Result<Metrics, Error> {
+        let probe_pool = probes.pool_for_loops(1, PROBE_MAX)?;
+        Ok(Metrics { recorder: recorder(), probes, probe_pool, pool })
     }
 
     /// All metrics as text. Without the database, or while it does not answer, only those of this process.
