@@ -105,11 +105,7 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "prune_waits_less",
         sql: include_str!("../../migrations/0028_prune_waits_less.sql"),
     },
-    Migration {
-        version: 29,
-        name: "early_runs",
-        sql: include_str!("../../migrations/0029_early_runs.sql"),
-    },
+    Migration { version: 29, name: "early_runs", sql: include_str!("../../migrations/0029_early_runs.sql") },
     Migration {
         version: 30,
         name: "retry_withdraws_cancel",

@@ -384,7 +384,8 @@ async fn run_one(core: Arc<Core>, handler: Option<Arc<Handler>>, context: Contex
     let random = fastrand::f64();
     let recurrence = context.recurring();
     let run_at = context.job().run_at;
-    if let Some((ending, plan)) = recurrence.and_then(|run| skip_late(run, context.attempt(), run_at, random)) {
+    if let Some((ending, plan)) = recurrence.and_then(|run| skip_late(run, context.attempt(), run_at, random))
+    {
         return core.end(Settlement { plan, ..Settlement::new(claim, ending) });
     }
     let outcome = handler.run(&context).await;

@@ -303,7 +303,11 @@ async fn a_planned_time_during_an_early_run_without_a_plan_is_run_or_recorded_as
             plan_runs(&client, 0).await?;
             let after = get(&db, id).await?;
             let claimed = db.claim(2).await?.len();
-            assert_eq!((claimed, after.skipped, after.runs), (due, skipped, 1), "{misfire:?}, in SQL: {in_sql}");
+            assert_eq!(
+                (claimed, after.skipped, after.runs),
+                (due, skipped, 1),
+                "{misfire:?}, in SQL: {in_sql}"
+            );
         }
     }
     Ok(())

@@ -108,7 +108,8 @@ impl Reports {
 
     /// Writes reports until [`Reports::close`]. Two loops: one prepares a batch while the other waits for its commit.
     pub(crate) async fn run(self, pitwheel: Pitwheel, pool: Pool, streams: SharedStreams, hints: ClaimHints) {
-        let writer = Writer { pitwheel, pool, streams, hints, recent: Mutex::default(), locked: Mutex::default() };
+        let writer =
+            Writer { pitwheel, pool, streams, hints, recent: Mutex::default(), locked: Mutex::default() };
         let write_all = async || {
             while let Some(batch) = self.queue.next().await {
                 writer.write(batch).await;

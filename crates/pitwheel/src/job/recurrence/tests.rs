@@ -40,7 +40,8 @@ fn a_late_run_makes_up_for_all_missed_times_for_one_or_for_none() {
     assert_eq!((one.anchor_at, one.next_run_at), (at(40), at(40)));
     let all = done(&run("every 10s", Misfire::All, 35), 36);
     assert_eq!((all.anchor_at, all.next_run_at), (at(10), at(36)), "the missed time is run at once");
-    let skip = run("every 10s", Misfire::Skip, 35).instead_of_late_run(1, at(0), 0.5).expect("it is too late");
+    let skip =
+        run("every 10s", Misfire::Skip, 35).instead_of_late_run(1, at(0), 0.5).expect("it is too late");
     assert_eq!((skip.anchor_at, skip.next_run_at, skip.skipped), (at(40), at(40), 4));
     assert!(
         run("every 10s", Misfire::Skip, 9).instead_of_late_run(1, at(0), 0.5).is_none(),
