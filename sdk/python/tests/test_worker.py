@@ -173,16 +173,17 @@ async def the_next_streams_divide_the_slots_that_long_jobs_leave_free(
     gates[2].open.set()
     third = await server.stream(3)
     gates[3].open.set()
-    await server.result(3)  # One slot is too little beside two: no stream opens.
-    gates[4].open.set()
     fourth = await server.stream(4)
+    gates[4].open.set()
+    fifth = await server.stream(5)
 
-    assert [stream.request.slots for stream in server.streams] == [4, 1, 1, 2]
+    assert [stream.request.slots for stream in server.streams] == [4, 1, 1, 1, 1]
     assert len({stream.request.process for stream in server.streams} - {""}) == 1
     await assign(second, 5)
     await assign(third, 6)
-    await assign(fourth, 7, 8)
-    await server.until(lambda: list(server.heartbeats[-1].worker_ids) == [2, 3, 4])
+    await assign(fourth, 7)
+    await assign(fifth, 8)
+    await server.until(lambda: list(server.heartbeats[-1].worker_ids) == [2, 3, 4, 5])
     for gate in gates.values():
         gate.open.set()
 
