@@ -1,7 +1,6 @@
 //! Reads the bodies of requests: within a deadline, and with a limit of bytes in memory, per token and per node.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
@@ -18,6 +17,7 @@ use crate::auth::caller::Caller;
 use crate::auth::middleware::{is_grpc_path, refusal};
 use crate::limits::MESSAGE_BYTES_MAX;
 use crate::listen::entries;
+use crate::listen::per_token::PerToken;
 use crate::problem::Problem;
 
 /// A body that is not complete after this long is refused. The largest one needs 3.4 Mbit/s; a caller with a slower
@@ -40,8 +40,7 @@ const PREFIX_BYTES: usize = 5;
 /// The bodies that are in memory.
 pub(crate) struct Bodies {
     node: Arc<Semaphore>,
-    /// The room of each token that has a request under way; `None` for callers without a token.
-    tokens: Mutex<HashMap<Option<i64>, Arc<Semaphore>>>,
+    tokens: PerToken<Semaphore>,
     /// Bodies of paths that begin with one of these are read by the handlers of an application.
     streamed_prefixes: Vec<String>,
 }
@@ -55,16 +54,11 @@ pub(crate) struct Room {
 
 impl Bodies {
     pub(crate) fn new(streamed_prefixes: Vec<String>) -> Bodies {
-        Bodies { node: Arc::new(Semaphore::new(NODE_BYTES_MAX)), tokens: Mutex::default(), streamed_prefixes }
-    }
-
-    fn of_token(&self, token: Option<i64>) -> Arc<Semaphore> {
-        let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
-        if !tokens.contains_key(&token) {
-            // Tokens without a request under way; there are at most as many entries as requests.
-            tokens.retain(|_, room| Arc::strong_count(room) > 1);
+        Bodies {
+            node: Arc::new(Semaphore::new(NODE_BYTES_MAX)),
+            tokens: PerToken::default(),
+            streamed_prefixes,
         }
-        tokens.entry(token).or_insert_with(|| Arc::new(Semaphore::new(TOKEN_BYTES_MAX))).clone()
     }
 
     /// Waits for room for a body. All of it is taken at once: bodies that each hold a part would wait for each other.
@@ -74,7 +68,8 @@ impl Bodies {
         }
         let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
         let both = async {
-            let of_token = self.of_token(token).acquire_many_owned(permits).await.ok()?;
+            let of_token = self.tokens.of(token, || Semaphore::new(TOKEN_BYTES_MAX));
+            let of_token = of_token.acquire_many_owned(permits).await.ok()?;
             let of_node = self.node.clone().acquire_many_owned(permits).await.ok()?;
             Some(Room { _permits: Arc::new((of_token, of_node)) })
         };
