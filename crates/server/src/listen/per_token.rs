@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// One `T` for each token; `None` stands for all callers without a token. A `T` that nobody holds any more is forgotten.
+/// One `T` for each token; `None` stands for all callers without a token. A `T` that is no longer in use is forgotten.
 pub(crate) struct PerToken<T> {
     tokens: Mutex<HashMap<Option<i64>, Arc<T>>>,
 }
