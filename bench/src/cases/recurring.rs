@@ -60,8 +60,8 @@ async fn together_once(url: &str) -> Result<f64> {
     insert(&session, DRAIN_JOBS, "date_trunc('second', now())", "true").await?;
     settle_down(&session).await?;
     let rate = engine::drain(&pitwheel, DRAIN_JOBS).await?;
-    let once = "select count(*) from pitwheel.recurring join pitwheel.job on job.recurring = recurring.id
-        where runs = 1 and holder is null and run_at = next_run_at";
+    let once = "select count(*) from pitwheel.recurring_now as recurring join pitwheel.job on job.recurring = recurring.id
+        where recurring.runs = 1 and job.holder is null and job.run_at = recurring.next_run_at";
     let once: i64 = session.client.query_one(once, &[]).await?.get(0);
     ensure!(
         once as u64 == DRAIN_JOBS,
@@ -79,16 +79,19 @@ async fn settle_down(session: &Session) -> Result<()> {
     Ok(())
 }
 
-/// Inserts recurring jobs, and the live jobs of those that are enabled.
+/// Inserts recurring jobs, and the live jobs of those that are enabled, as the function `create_recurring` does.
 async fn insert(session: &Session, count: u64, next: &str, enabled: &str) -> Result<()> {
     let kind = kind(true);
     let sql = format!(
         "insert into pitwheel.recurring (kind, key, queue, cadence, misfire, payload, priority, enabled, planned, next_run_at,
-            anchor_at)
-         select '{kind}', 'key ' || n, 'default', 'every 1d', 'one', '{PAYLOAD}', 0, {enabled}, true, {next}, {next}
+            anchor_at, reason, carried)
+         select '{kind}', 'key ' || n, 'default', 'every 1d', 'one', '{PAYLOAD}', 0, {enabled}, true, {next}, {next}, 'created',
+            {enabled}
          from generate_series(1, {count}) as n;
-         insert into pitwheel.job (recurring, kind, payload, queue, run_at, enqueued_at, priority, max_attempts)
-         select id, kind, payload, queue, next_run_at, clock_timestamp(), 0, 2147483647
+         insert into pitwheel.job (recurring, kind, payload, queue, run_at, enqueued_at, priority, max_attempts, anchor_at,
+            next_run_at, version, runs, skipped, recurring_key, cadence, misfire, reason)
+         select id, kind, payload, queue, next_run_at, clock_timestamp(), 0, 2147483647, anchor_at, next_run_at, 0, 0, 0, key, cadence,
+            misfire, reason
          from pitwheel.recurring where enabled order by id"
     );
     Ok(session.client.batch_execute(&sql).await?)
@@ -133,7 +136,7 @@ async fn lateness(url: &str) -> Result<Lateness> {
     // A planned time is skipped if the plan has moved on by more seconds than there were runs. The number in the key is the
     // thousandth of a second at which the first run was planned.
     let skipped = "select sum(round(extract(epoch from anchor_at) - $1::float8 - substr(key, 6)::int / 1000.0) - runs)::float8
-        from pitwheel.recurring";
+        from pitwheel.recurring_now";
     let skipped: f64 = session.client.query_one(skipped, &[&begin]).await?.get(0);
     let mut waits = std::mem::take(&mut *waits.lock().expect("no panic"));
     ensure!(

@@ -31,4 +31,5 @@ set holder = $1, fence = job.fence + 1, attempt = job.attempt + 1, claimed_at = 
 where job.ctid = any (array(select due.tid from due))
 returning job.id, job.fence, job.attempt, job.max_attempts, job.timeout_ms, job.run_at, job.priority, job.queue, job.kind,
     job.key, job.payload::text, job.metadata::text, job.ctid, job.recurring, job.lane, job.pipeline, job.step,
+    job.recurring_key, job.cadence, job.misfire, job.version, job.anchor_at, job.interval_ms, job.claimed_at,
     (select held.id from held) as hold

@@ -69,6 +69,7 @@ set holder = (select slots.workers from slots)[width_bucket(job.id, (select sort
 where job.ctid = any (array(select due.tid from due))
 returning job.id, job.fence, job.attempt, job.max_attempts, job.timeout_ms, job.run_at, job.priority, job.queue, job.kind,
     job.key, job.payload::text, job.metadata::text, job.ctid, job.recurring, job.lane, job.pipeline, job.step,
+    job.recurring_key, job.cadence, job.misfire, job.version, job.anchor_at, job.interval_ms, job.claimed_at,
     job.holder,
     case when job.id = (select sorted.ids[1] from sorted) then array(select held.worker from held) end as holding,
     case when job.id = (select sorted.ids[1] from sorted) then array(select held.id from held) end as holds,

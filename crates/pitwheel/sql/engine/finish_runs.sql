@@ -1,5 +1,6 @@
--- finish_runs.sql: claimed runs of recurring jobs are done, dead or cancelled. Counts each in its recurring job and, while that is
--- enabled, enqueues the next run, and the followers; with a state the job moves to the history.
+-- finish_runs.sql: claimed runs of recurring jobs are done, dead or cancelled. Takes back the state that they carry, counts each in its
+-- recurring job and, while that is enabled, enqueues the next run, which carries the state if this one succeeded, and the followers;
+-- with a state the job moves to the history.
 -- The next run is due at the given time if the plan was made for this version of the recurring job. If its cadence was changed
 -- while the run was in progress, the change has set the time. Without a plan ($24 null), the maintenance plans the next run, from the
 -- start of this one.
@@ -30,10 +31,10 @@ ended as materialized (
 free as materialized (
     select ended.id, ended.fence, ended.state, ended.error, ended.result, ended.if_cancelled, ended.version,
         ended.next_run_at, ended.anchor_at, ended.reason, ended.interval_ms, ended.skipped, job.tid, job.recurring,
-        job.claimed_at, job.cancelled, known.id is not null as known
+        job.state as carried, job.claimed_at, job.cancelled, known.id is not null as known
     from ended
     cross join lateral (
-        select job.ctid as tid, job.recurring, job.claimed_at, job.cancel_requested_at is not null as cancelled
+        select job.ctid as tid, job.recurring, job.claimed_at, job.cancel_requested_at is not null as cancelled, pitwheel.state_of(job.*) as state
         from pitwheel.job
         where job.id = ended.id
           and job.fence = ended.fence
@@ -53,10 +54,11 @@ free as materialized (
 ),
 ready as materialized (
     select free.id, free.fence, free.state, free.error, free.result, free.if_cancelled, free.version, free.next_run_at,
-        free.anchor_at, free.reason, free.interval_ms, free.skipped, free.tid, free.recurring, free.claimed_at
+        free.anchor_at, free.reason, free.interval_ms, free.skipped, free.tid, free.recurring, free.claimed_at,
+        locked.was
     from free
     left join lateral (
-        select recurring.id, recurring.enabled
+        select recurring.id, recurring.enabled, pitwheel.with_state(recurring.*, free.carried) as was
         from pitwheel.recurring
         where recurring.id >= free.recurring
           and recurring.id <= free.recurring
@@ -89,13 +91,13 @@ kept as (
 ),
 advanced as (
     update pitwheel.recurring
-    set runs = recurring.runs + (not ready.if_cancelled)::int,
-        skipped = recurring.skipped + case
+    set runs = (ready.was).runs + (not ready.if_cancelled)::int,
+        skipped = (ready.was).skipped + case
             when ready.version is null and not ready.if_cancelled
-                then pitwheel.skips_planned(recurring.*, ready.claimed_at)::int
+                then pitwheel.skips_planned(ready.was, ready.claimed_at)::int
             else coalesce(ready.skipped, 0)
         end,
-        last_run_at = case when ready.if_cancelled then recurring.last_run_at else clock_timestamp() end,
+        last_run_at = case when ready.if_cancelled then (ready.was).last_run_at else clock_timestamp() end,
         consecutive_failures = case
             when coalesce(ready.state, 'done') = 'done' then 0
             when ready.state = 'dead' or ready.if_cancelled and ready.error is not null then recurring.consecutive_failures + 1
@@ -104,43 +106,49 @@ advanced as (
         last_error = case
             when coalesce(ready.state, 'done') <> 'done' then coalesce(ready.error::jsonb ->> 'message', recurring.last_error)
         end,
-        interval_ms = case when ready.version = recurring.version then ready.interval_ms else recurring.interval_ms end,
+        interval_ms = case when ready.version = recurring.version then ready.interval_ms else (ready.was).interval_ms end,
         anchor_at = case
-            when ready.version = recurring.version and not ready.if_cancelled then ready.anchor_at else recurring.anchor_at
+            when ready.version = recurring.version and not ready.if_cancelled then ready.anchor_at else (ready.was).anchor_at
         end,
         next_run_at = case
             when ready.version = recurring.version and not ready.if_cancelled then ready.next_run_at
-            when ready.version is not null and not ready.if_cancelled or not recurring.enabled then recurring.next_run_at
-            when pitwheel.stays_planned(recurring.*, ready.claimed_at) then recurring.anchor_at -- it ran before its planned time
+            when ready.version is not null and not ready.if_cancelled or not recurring.enabled then (ready.was).next_run_at
+            when pitwheel.stays_planned(ready.was, ready.claimed_at) then (ready.was).anchor_at -- it ran before its planned time
         end,
         reason = case
             when ready.version = recurring.version and not ready.if_cancelled then ready.reason
-            when ready.version is not null and not ready.if_cancelled or not recurring.enabled then recurring.reason
+            when ready.version is not null and not ready.if_cancelled or not recurring.enabled then (ready.was).reason
             else 'to be planned'
         end,
         planned = case
             when recurring.enabled and (ready.version is null or ready.if_cancelled)
-                then pitwheel.stays_planned(recurring.*, ready.claimed_at)
+                then pitwheel.stays_planned(ready.was, ready.claimed_at)
             else recurring.planned
         end,
         started_at = case
             when ready.version is null or ready.if_cancelled then ready.claimed_at else recurring.started_at
-        end
+        end,
+        carried = recurring.enabled and recurring.planned and (ready.version is not null and not ready.if_cancelled)
+            and coalesce(ready.state, 'done') = 'done'
     from ready
     where recurring.id = any (array(select ready.recurring from ready))
       and recurring.id + 0 = ready.recurring
       and exists (select from gone where gone.id = ready.id)
     returning recurring.id, recurring.enabled and recurring.planned as goes_on, recurring.kind, recurring.queue, recurring.payload,
         recurring.metadata, recurring.priority, recurring.max_attempts, recurring.timeout_ms, recurring.next_run_at,
-        recurring.reason, ready.id as job_id
+        recurring.reason, ready.id as job_id, case when recurring.carried then recurring.anchor_at end as anchor_at,
+        recurring.interval_ms, recurring.version, recurring.runs, recurring.skipped, recurring.last_run_at, recurring.key,
+        recurring.cadence, recurring.misfire
 ),
 next as (
     insert into pitwheel.job (
-        recurring, kind, queue, payload, metadata, priority, max_attempts, timeout_ms, run_at, enqueued_at
+        recurring, kind, queue, payload, metadata, priority, max_attempts, timeout_ms, run_at, enqueued_at, anchor_at, next_run_at,
+        interval_ms, version, runs, skipped, last_run_at, recurring_key, cadence, misfire, reason
     )
     select advanced.id, advanced.kind, advanced.queue, advanced.payload, advanced.metadata, advanced.priority,
         coalesce(advanced.max_attempts, 2147483647), advanced.timeout_ms, greatest(advanced.next_run_at, clock_timestamp()),
-        clock_timestamp()
+        clock_timestamp(), advanced.anchor_at, advanced.next_run_at, advanced.interval_ms, advanced.version, advanced.runs,
+        advanced.skipped, advanced.last_run_at, advanced.key, advanced.cadence, advanced.misfire, advanced.reason
     from advanced
     where advanced.goes_on
 ),

@@ -31,7 +31,8 @@ planned as (
         anchor_at = coalesce(locked.anchor_at, recurring.anchor_at),
         interval_ms = coalesce(locked.interval_ms, recurring.interval_ms),
         skipped = recurring.skipped + coalesce(locked.skipped, 0),
-        reason = locked.reason
+        reason = locked.reason,
+        carried = false
     from locked
     where recurring.id = any (array(select locked.id from locked))
       and recurring.id + 0 = locked.id

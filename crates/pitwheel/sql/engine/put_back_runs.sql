@@ -1,5 +1,6 @@
 -- put_back_runs.sql: claimed runs of recurring jobs wait again: retried, snoozed, released, skipped, or taken from a dead worker. Their
--- recurring jobs get the time and the reason, and count a failure, or the planned times that were skipped.
+-- recurring jobs take back the state that they carry, get the time and the reason, and count a failure, or the planned times that were
+-- skipped.
 -- With a plan ($8 not null) a run waits until its time, otherwise for a delay from now. `uncharged` does not count the attempt,
 -- `crashed` counts a crash. A plan to skip planned times that was made for another version of the recurring job is not used: the change of
 -- the cadence has set the time.
@@ -19,13 +20,13 @@ with back as materialized (
     ) as back(id, fence, holder, delay_ms, uncharged, crashed, error, next_us, anchor_us, reason, skipped, version, n)
 ),
 free as materialized (
-    select back.id, back.delay_ms, back.uncharged, back.crashed, back.error, back.anchor_at, job.tid, job.recurring,
-        case when plan.is_old then coalesce(locked.next_run_at, clock_timestamp()) else back.next_run_at end as next_run_at,
+    select back.id, back.delay_ms, back.uncharged, back.crashed, back.error, back.anchor_at, job.tid, job.recurring, locked.was,
+        case when plan.is_old then coalesce((locked.was).next_run_at, clock_timestamp()) else back.next_run_at end as next_run_at,
         case when not plan.is_old then back.reason end as reason,
         case when plan.is_old then 0 else back.skipped end as skipped
     from back
     cross join lateral (
-        select job.ctid as tid, job.recurring
+        select job.ctid as tid, job.recurring, pitwheel.state_of(job.*) as state
         from pitwheel.job
         where job.id = back.id
           and job.fence = back.fence
@@ -36,7 +37,7 @@ free as materialized (
         for no key update skip locked
     ) as job
     cross join lateral (
-        select recurring.enabled, recurring.version, recurring.next_run_at
+        select recurring.enabled, recurring.version, pitwheel.with_state(recurring.*, job.state) as was
         from pitwheel.recurring
         where recurring.id >= job.recurring
           and recurring.id <= job.recurring
@@ -52,6 +53,7 @@ waiting as (
     set holder = null,
         claimed_at = null,
         progress = null,
+        anchor_at = null,
         run_at = case
             when free.next_run_at is not null then greatest(free.next_run_at, clock_timestamp())
             else clock_timestamp() + free.delay_ms * interval '1 millisecond'
@@ -67,11 +69,15 @@ waiting as (
 mirrored as (
     update pitwheel.recurring
     set next_run_at = waiting.run_at,
-        anchor_at = case when free.skipped > 0 then free.anchor_at else recurring.anchor_at end,
-        skipped = recurring.skipped + coalesce(free.skipped, 0),
+        anchor_at = case when free.skipped > 0 then free.anchor_at else (free.was).anchor_at end,
+        interval_ms = (free.was).interval_ms,
+        runs = (free.was).runs,
+        skipped = (free.was).skipped + coalesce(free.skipped, 0),
+        last_run_at = (free.was).last_run_at,
         consecutive_failures = recurring.consecutive_failures + (not free.uncharged)::int,
         last_error = coalesce(free.error::jsonb ->> 'message', recurring.last_error),
-        reason = coalesce(free.reason, recurring.reason)
+        reason = coalesce(free.reason, (free.was).reason),
+        carried = false
     from free
     join waiting on waiting.id = free.id
     where recurring.id = any (array(select free.recurring from free))

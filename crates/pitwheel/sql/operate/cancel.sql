@@ -26,7 +26,7 @@ gone as (
       and job.id = target.id
     returning job.id, job.run_at, job.enqueued_at, job.fence, job.holder, job.claimed_at, job.timeout_ms, job.attempt,
         job.max_attempts, job.priority, job.crashes, job.queue, job.kind, job.key, job.payload, job.metadata, job.note,
-        job.errors, job.recurring, job.lane, job.lane_pass, job.lane_at, job.pipeline, job.step
+        job.errors, job.recurring, job.lane, job.lane_pass, job.lane_at, job.pipeline, job.step, pitwheel.state_of(job.*) as state
 ),
 kept as (
     insert into pitwheel.job_history (
@@ -41,22 +41,10 @@ kept as (
         gone.errors, gone.recurring, gone.lane, gone.lane_pass, gone.pipeline, gone.step
     from gone
 ),
-unplanned as (
-    update pitwheel.recurring
-    set (planned, next_run_at, skipped) = (
-            select stays.planned, case when stays.planned then recurring.anchor_at end,
-                recurring.skipped + (not stays.planned)::int
-            from (
-                select coalesce(recurring.next_run_at < recurring.anchor_at, false)
-                    and recurring.anchor_at > clock_timestamp() as planned
-            ) as stays
-        ),
-        reason = 'its next run was cancelled'
-    where recurring.id = any (array(select gone.recurring from gone))
-    returning recurring.id, recurring.planned
-),
-placed as materialized (
-    select pitwheel.place_run(unplanned.id) from unplanned where unplanned.planned
+skipped as materialized (
+    select pitwheel.skip_run(gone.recurring, gone.state, 'its next run was cancelled')
+    from gone
+    where gone.recurring is not null
 ),
 ended as materialized (
     select pitwheel.end_step(gone.pipeline, gone.step, gone.id, 'cancelled', null)
@@ -78,4 +66,4 @@ audited as (
 )
 select target.id, target.holder is not null as running
 from target
-where (select count(*) from ended) + (select count(*) from placed) >= 0
+where (select count(*) from ended) + (select count(*) from skipped) >= 0

@@ -24,24 +24,12 @@ waiting as (
     using target
     where job.id = any (array(select target.id from target))
       and job.id = target.id
-    returning job.id, job.recurring, job.pipeline, job.step
+    returning job.id, job.recurring, job.pipeline, job.step, pitwheel.state_of(job.*) as state
 ),
-unplanned as (
-    update pitwheel.recurring
-    set (planned, next_run_at, skipped) = (
-            select stays.planned, case when stays.planned then recurring.anchor_at end,
-                recurring.skipped + (not stays.planned)::int
-            from (
-                select coalesce(recurring.next_run_at < recurring.anchor_at, false)
-                    and recurring.anchor_at > clock_timestamp() as planned
-            ) as stays
-        ),
-        reason = 'its next run was deleted'
-    where recurring.id = any (array(select waiting.recurring from waiting))
-    returning recurring.id, recurring.planned
-),
-placed as materialized (
-    select pitwheel.place_run(unplanned.id) from unplanned where unplanned.planned
+skipped as materialized (
+    select pitwheel.skip_run(waiting.recurring, waiting.state, 'its next run was deleted')
+    from waiting
+    where waiting.recurring is not null
 ),
 ended as materialized (
     select pitwheel.end_step(waiting.pipeline, waiting.step, waiting.id, 'cancelled', null)
@@ -64,4 +52,4 @@ audited as (
 )
 select gone.id
 from gone
-where (select count(*) from ended) + (select count(*) from placed) >= 0
+where (select count(*) from ended) + (select count(*) from skipped) >= 0

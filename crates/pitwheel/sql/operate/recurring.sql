@@ -10,10 +10,7 @@ select recurring.id, recurring.kind, recurring.key, recurring.queue, recurring.p
     recurring.interval_ms, recurring.runs, recurring.skipped, recurring.last_run_at, recurring.last_error,
     recurring.consecutive_failures, recurring.created_at, recurring.updated_at,
     recurring.payload::text, recurring.metadata::text, recurring.version,
-    (extract(epoch from recurring.anchor_at) * 1000000)::bigint as anchor_us, clock_timestamp() as now,
-    exists (
-        select from pitwheel.job where job.recurring = recurring.id and job.holder is not null
-    ) as running,
+    (extract(epoch from recurring.anchor_at) * 1000000)::bigint as anchor_us, clock_timestamp() as now, recurring.running,
     exists (select from pitwheel.kind where kind.name = recurring.kind and kind.redacted) as redacted
-from pitwheel.recurring
+from pitwheel.recurring_now as recurring
 where recurring.id = (select wanted.id from wanted limit 1)

@@ -15,9 +15,7 @@ select recurring.id, recurring.kind, recurring.key, recurring.queue, recurring.p
     recurring.max_attempts, recurring.cadence, recurring.misfire, recurring.enabled, recurring.next_run_at, recurring.reason,
     recurring.interval_ms, recurring.runs, recurring.skipped, recurring.last_run_at, recurring.last_error,
     recurring.consecutive_failures, recurring.created_at, recurring.updated_at,
-    exists (
-        select from pitwheel.job where job.recurring = recurring.id and job.holder is not null
-    ) as running,
+    recurring.running,
     exists (select from pitwheel.kind where kind.name = recurring.kind and kind.redacted) as redacted,
     bottom.floor
 from (select max(bottom.floor) as floor from bottom) as bottom
@@ -25,8 +23,8 @@ left join lateral (
     select recurring.id, recurring.kind, recurring.key, recurring.queue, recurring.priority, recurring.timeout_ms,
     recurring.max_attempts, recurring.cadence, recurring.misfire, recurring.enabled, recurring.next_run_at, recurring.reason,
     recurring.interval_ms, recurring.runs, recurring.skipped, recurring.last_run_at, recurring.last_error,
-    recurring.consecutive_failures, recurring.created_at, recurring.updated_at
-    from pitwheel.recurring
+    recurring.consecutive_failures, recurring.created_at, recurring.updated_at, recurring.running
+    from pitwheel.recurring_now as recurring
     where recurring.id < $1
       and recurring.id >= coalesce(bottom.floor, 0)
       and ($2::text is null or recurring.kind = $2)

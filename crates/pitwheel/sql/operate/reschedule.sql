@@ -6,10 +6,10 @@
 -- no plan reads all of job_pkey, once the table was analyzed without rows.
 -- No row for an id: no waiting job has it.
 with target as materialized (
-    select job.id
+    select job.id, job.state
     from (select distinct asked.id from unnest($1::bigint[]) as asked(id) order by asked.id) as asked
     cross join lateral (
-        select job.id
+        select job.id, pitwheel.state_of(job.*) as state
         from pitwheel.job
         where job.id = asked.id
           and job.holder is null
@@ -21,11 +21,12 @@ with target as materialized (
 moved as (
     update pitwheel.job
     set run_at = case when job.run_at = 'infinity' then job.run_at else greatest($2::timestamptz, clock_timestamp()) end,
-        lane_at = case when job.run_at = 'infinity' then greatest($2::timestamptz, clock_timestamp()) end
+        lane_at = case when job.run_at = 'infinity' then greatest($2::timestamptz, clock_timestamp()) end,
+        anchor_at = null
     from target
     where job.id = any (array(select target.id from target))
       and job.id = target.id
-    returning job.id, job.queue, coalesce(job.lane_at, job.run_at) as run_at, job.recurring, job.lane
+    returning job.id, job.queue, coalesce(job.lane_at, job.run_at) as run_at, job.recurring, target.state, job.lane
 ),
 -- Among jobs that let others pass, another one may come first now.
 checked as (
@@ -33,12 +34,10 @@ checked as (
     select pg_current_xact_id(), moved.lane from moved where moved.lane is not null
     on conflict (xid, lane) do nothing
 ),
-mirrored as (
-    update pitwheel.recurring
-    set next_run_at = moved.run_at, reason = 'rescheduled'
+mirrored as materialized (
+    select pitwheel.move_run(moved.recurring, moved.state, moved.run_at, 'rescheduled')
     from moved
-    where recurring.id = any (array(select moved.recurring from moved))
-      and recurring.id = moved.recurring
+    where moved.recurring is not null
 ),
 audited as (
     insert into pitwheel.audit (actor, action, subject, job_ids)
@@ -49,3 +48,4 @@ audited as (
 )
 select moved.id, moved.queue
 from moved
+where (select count(*) from mirrored) >= 0

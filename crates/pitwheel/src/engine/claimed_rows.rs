@@ -3,24 +3,25 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::engine::enqueue::unsigned;
-use crate::engine::recurring::recurrences;
+use crate::engine::recurring::{carried, recurrences};
 use crate::error::Error;
 use crate::job::claim::{Claim, Claimed};
+use crate::job::recurrence::Recurrence;
 use crate::job::step::CurrentStep;
 use crate::postgres::{Params, Sql};
 
 /// The columns that all claims have, in the same order. Those after them differ.
-pub(super) const CLAIM_COLUMNS: usize = 17;
+pub(super) const CLAIM_COLUMNS: usize = 24;
 
 /// Reads the jobs of a claim, in the order in which they are to start; `held` is the holder and the hold of a row. The recurring jobs
-/// of runs and the parents of steps are read by statements of their own, so that claims without them do not pay for it. If one of
-/// these fails, the jobs are held by a worker that does not know it: `release_unknown` releases them.
+/// of runs that do not carry their state and the parents of steps are read by statements of their own, so that claims without them do not
+/// pay for it. If one of these fails, the jobs are held by a worker that does not know it: `release_unknown` releases them.
 pub(super) async fn read_claimed(
     client: &impl Sql,
     rows: &[Row],
@@ -28,10 +29,11 @@ pub(super) async fn read_claimed(
 ) -> Result<Vec<Claimed>, Error> {
     let mut names = Names::default();
     let mut jobs: Vec<Claimed> = rows.iter().map(|row| claimed(row, held(row), &mut names)).collect();
-    let runs: Vec<i64> = rows.iter().filter_map(|row| row.get(13)).collect();
+    let is_unread = |(job, _): &(&Claimed, &Row)| job.recurrence.is_none();
+    let runs: Vec<i64> = jobs.iter().zip(rows).filter(is_unread).filter_map(|(_, row)| row.get(13)).collect();
     if !runs.is_empty() {
         let mut recurrences = recurrences(client, &runs).await?;
-        for (job, row) in jobs.iter_mut().zip(rows) {
+        for (job, row) in jobs.iter_mut().zip(rows).filter(|(job, _)| job.recurrence.is_none()) {
             let run: Option<i64> = row.get(13);
             job.recurrence = run.and_then(|id| recurrences.remove(&id)).map(Box::new);
         }
@@ -76,7 +78,7 @@ impl Names {
     }
 }
 
-/// Reads a row by position: by name, each of 500 rows would look up 17 names.
+/// Reads a row by position: by name, each of 500 rows would look up 24 names.
 fn claimed(row: &Row, (holder, hold): (i64, i64), names: &mut Names) -> Claimed {
     let timeout_ms: Option<i64> = row.get(4);
     Claimed {
@@ -92,9 +94,15 @@ fn claimed(row: &Row, (holder, hold): (i64, i64), names: &mut Names) -> Claimed 
         payload: row.get(10),
         metadata: row.get(11),
         ctid: row.get(12),
-        recurrence: None,
+        recurrence: recurrence(row),
         lane: row.get(14),
         step: None,
         hold,
     }
+}
+
+/// The recurring job of a run, if the run carries its state, and if that can be read.
+fn recurrence(row: &Row) -> Option<Box<Recurrence>> {
+    row.get::<_, Option<SystemTime>>(21)?;
+    carried(row.get(13), row, 17).ok().map(Box::new)
 }

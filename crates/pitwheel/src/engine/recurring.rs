@@ -34,18 +34,25 @@ pub(crate) async fn recurrences(client: &impl Sql, ids: &[i64]) -> Result<HashMa
 
 /// Reads a row by position, in the order of columns that recurrences.sql and unplanned.sql share.
 fn recurrence(row: &Row) -> Result<Recurrence, Error> {
-    let (cadence, misfire): (&str, &str) = (row.get(2), row.get(3));
-    let interval_ms: Option<i64> = row.get(6);
+    let recurrence = carried(row.get(0), row, 1)?;
+    Ok(Recurrence { consecutive_failures: unsigned(row.get(8)), carried: row.get(9), ..recurrence })
+}
+
+/// Reads what a run carries, from the columns that claims have too: the first of them is at `first`.
+pub(crate) fn carried(id: i64, row: &Row, first: usize) -> Result<Recurrence, Error> {
+    let (cadence, misfire): (&str, &str) = (row.get(first + 1), row.get(first + 2));
+    let interval_ms: Option<i64> = row.get(first + 5);
     Ok(Recurrence {
-        id: row.get(0),
-        key: row.get(1),
+        id,
+        key: row.get(first),
         cadence: cadence.parse()?,
         misfire: misfire.parse()?,
-        version: row.get(4),
-        planned_at: row.get(5),
+        version: row.get(first + 3),
+        planned_at: row.get(first + 4),
         interval: interval_ms.map(|ms| Duration::from_millis(ms.unsigned_abs())),
-        consecutive_failures: unsigned(row.get(7)),
-        clock: Clock { read: row.get(8), at: Instant::now() },
+        consecutive_failures: 0,
+        carried: true,
+        clock: Clock { read: row.get(first + 6), at: Instant::now() },
     })
 }
 
@@ -96,7 +103,7 @@ async fn enqueue_planned(
         let id: i64 = row.get(0);
         let plan = recurrence(row).and_then(|recurrence| {
             let none = || Error::Invalid("its cadence has no further time".into());
-            recurrence.without_run(row.get(9), recurrence.clock.read, fastrand::f64()).ok_or_else(none)
+            recurrence.without_run(row.get(10), recurrence.clock.read, fastrand::f64()).ok_or_else(none)
         });
         match plan {
             Ok(plan) => plans.push((id, Ok(plan))),

@@ -30,7 +30,7 @@ pub(super) struct ByStatement {
     pub(super) in_lanes: Vec<usize>,
     pub(super) finished: Vec<usize>,
     pub(super) back: Vec<usize>,
-    /// Runs of recurring jobs, with a plan: those that are done and have nothing else to write, and the others.
+    /// Runs of recurring jobs, with a plan: those that are done, carry a state and have nothing else to write, and the others.
     pub(super) done_runs: Vec<usize>,
     pub(super) runs: Vec<usize>,
 }
@@ -46,7 +46,9 @@ pub(super) fn by_statement(batch: &[Settlement], order: Vec<usize>) -> ByStateme
         let has_moved = batch[at].kept_progress().is_some();
         let is_fast = is_last && !has_moved && claim.holder != 0 && ending.then().is_empty();
         let which = match ending {
-            Ending::Done { ctid: Some(_), result: None, .. } if is_fast && plan.is_some() => {
+            Ending::Done { ctid: Some(_), result: None, .. }
+                if is_fast && plan.as_ref().is_some_and(|plan| plan.carried) =>
+            {
                 &mut sorted.done_runs
             }
             _ if plan.is_some() => &mut sorted.runs,

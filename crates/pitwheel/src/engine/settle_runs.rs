@@ -1,13 +1,14 @@
 //! Writing the endings of runs of recurring jobs: with each, when the recurring job runs next.
 
+use std::time::SystemTime;
+
 use tokio_postgres::types::Type;
 
 use crate::engine::claim_columns::ClaimColumns;
-use crate::engine::enqueue::{micros, millis};
+use crate::engine::enqueue::millis;
 use crate::engine::settle_columns::{Finish, Plans, PutBack, SettleResult, mark, mark_written};
 use crate::error::Error;
 use crate::job::ending::{Ending, Settlement};
-use crate::job::new_job::History;
 use crate::job::recurrence::Plan;
 use crate::postgres::{Ctid, Params, Sql};
 
@@ -15,8 +16,8 @@ pub(crate) const FINISH_RUNS: &str = include_str!("../../sql/engine/finish_runs.
 const DONE_RUNS: &str = include_str!("../../sql/engine/done_runs.sql");
 const PUT_BACK_RUNS: &str = include_str!("../../sql/engine/put_back_runs.sql");
 
-/// Completes runs whose rows are where they were when they were claimed, and that have nothing else to write. `which` is sorted by the
-/// id of the job.
+/// Completes runs whose rows are where they were when they were claimed, that carry a state, and that have nothing else to write. `which`
+/// is sorted by the id of the job.
 pub(super) async fn complete_runs(
     client: &impl Sql,
     batch: &[Settlement],
@@ -27,23 +28,18 @@ pub(super) async fn complete_runs(
     let claims = ClaimColumns::new(which.iter().map(|&at| batch[at].claim));
     let ctids: Vec<Option<Ctid>> = which.iter().map(|&at| batch[at].ending.ctid()).collect();
     let mut plans = DonePlans::default();
-    let planned = which.iter().filter_map(|&at| Some((batch[at].plan.as_deref()?, &batch[at].ending)));
-    let mut planned: Vec<(&Plan, &Ending)> = planned.collect();
-    planned.sort_unstable_by_key(|(plan, _)| plan.recurring);
-    planned.into_iter().for_each(|(plan, ending)| plans.push(plan, ending));
+    which.iter().for_each(|&at| plans.push(batch[at].plan.as_deref(), &batch[at].ending));
     let params: Params = &[
         (&claims.ids, Type::INT8_ARRAY),
         (&claims.fences, Type::INT8_ARRAY),
         (&claims.holders, Type::INT8_ARRAY),
         (&ctids, Type::TID_ARRAY),
         (&emptied, Type::INT8_ARRAY),
-        (&plans.recurring, Type::INT8_ARRAY),
         (&plans.histories, Type::BOOL_ARRAY),
-        (&plans.skipped, Type::INT8_ARRAY),
-        (&plans.versions, Type::INT8_ARRAY),
-        (&plans.next_us, Type::INT8_ARRAY),
-        (&plans.anchors_us, Type::INT8_ARRAY),
+        (&plans.next_run_ats, Type::TIMESTAMPTZ_ARRAY),
+        (&plans.anchors, Type::TIMESTAMPTZ_ARRAY),
         (&plans.intervals_ms, Type::INT8_ARRAY),
+        (&plans.skipped, Type::INT8_ARRAY),
         (&plans.reason_at, Type::INT4_ARRAY),
         (&plans.reasons, Type::TEXT_ARRAY),
     ];
@@ -51,16 +47,13 @@ pub(super) async fn complete_runs(
     Ok(())
 }
 
-/// The plans of runs that are done, as columns in the order of their recurring jobs. Without nulls, so that Postgres finds a place
-/// in them without a walk.
+/// The plans of runs that are done, as columns. Without nulls, so that Postgres finds a place in them without a walk.
 #[derive(Default)]
 struct DonePlans<'a> {
-    recurring: Vec<i64>,
     histories: Vec<bool>,
     skipped: Vec<i64>,
-    versions: Vec<i64>,
-    next_us: Vec<i64>,
-    anchors_us: Vec<i64>,
+    next_run_ats: Vec<SystemTime>,
+    anchors: Vec<SystemTime>,
     /// 0: none.
     intervals_ms: Vec<i64>,
     /// The place of the reason, counted from 1: most runs of a batch have the same.
@@ -69,13 +62,12 @@ struct DonePlans<'a> {
 }
 
 impl<'a> DonePlans<'a> {
-    fn push(&mut self, plan: &'a Plan, ending: &Ending) {
-        self.recurring.push(plan.recurring);
-        self.histories.push(matches!(ending, Ending::Done { history: History::All, .. }));
+    fn push(&mut self, plan: Option<&'a Plan>, ending: &Ending) {
+        let Some(plan) = plan else { return };
+        self.histories.push(ending.keeps_history());
         self.skipped.push(i64::try_from(plan.skipped).unwrap_or(i64::MAX));
-        self.versions.push(plan.version);
-        self.next_us.push(micros(plan.next_run_at));
-        self.anchors_us.push(micros(plan.anchor_at));
+        self.next_run_ats.push(plan.next_run_at);
+        self.anchors.push(plan.anchor_at);
         self.intervals_ms.push(plan.interval.map_or(0, millis));
         if self.reasons.last() != Some(&&*plan.reason) {
             self.reasons.push(&plan.reason);

@@ -29,6 +29,8 @@ pub struct Recurrence {
     pub(crate) misfire: Misfire,
     /// Counts the changes of the cadence. A plan that was made for another version is not used.
     pub(crate) version: i64,
+    /// Its run carries this state, and can hand it on to the next one.
+    pub(crate) carried: bool,
     pub(crate) clock: Clock,
 }
 
@@ -95,6 +97,8 @@ pub struct Plan {
     pub(crate) skipped: u64,
     /// When this process reaches the time of the next run, if that is known.
     pub due: Option<Instant>,
+    /// The run carries the state of the recurring job, and can hand it on to the next one.
+    pub(crate) carried: bool,
 }
 
 /// How a run ended, as far as the next one depends on it.
@@ -282,6 +286,7 @@ impl Recurrence {
             interval,
             skipped: 0,
             due: None,
+            carried: self.carried,
         }
     }
 
@@ -322,6 +327,7 @@ pub(crate) fn first_plan(
         interval,
         skipped: 0,
         due: None,
+        carried: false,
     })
 }
 

@@ -111,6 +111,7 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "retry_withdraws_cancel",
         sql: include_str!("../../migrations/0030_retry_withdraws_cancel.sql"),
     },
+    Migration { version: 31, name: "carried", sql: include_str!("../../migrations/0031_carried.sql") },
 ];
 
 /// Lets one node migrate at a time.

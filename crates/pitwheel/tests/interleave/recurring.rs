@@ -23,29 +23,48 @@ const RUNNING: &str = "
     insert into pitwheel.job (id, recurring, run_at, enqueued_at, max_attempts, priority, queue, kind, payload, holder, fence,
         attempt, claimed_at)
     values (1, 1, clock_timestamp(), clock_timestamp(), 1000, 0, 'default', 'test', '{}', 1, 1, 1, clock_timestamp())";
-/// The recurring job, its runs, and its live jobs: `late` if a waiting one is not due when its recurring job says.
+/// The run carries the state: it counts seven runs, of which the recurring job knows none.
+const CARRIED: &str = "
+    update pitwheel.job
+    set anchor_at = recurring.anchor_at, next_run_at = recurring.next_run_at, version = 0, runs = 7, skipped = 0,
+        recurring_key = recurring.key, cadence = recurring.cadence, misfire = recurring.misfire
+    from pitwheel.recurring where recurring.id = job.recurring;
+    update pitwheel.recurring set carried = true";
+/// Whether the run carries the state, and how many runs were counted.
+const STATES: [(&str, u32); 2] = [("", 0), (CARRIED, 7)];
+/// The recurring job, its runs, and its live jobs: `late` if a waiting one is not due when its recurring job says, `old` if it has
+/// another definition.
 const END: &str = "
     select coalesce((
             select case when enabled then 'enabled' else 'disabled' end || case when planned then '' else ' unplanned' end
                 || ', runs ' || runs || ', '
-            from pitwheel.recurring where id = 1
+            from pitwheel.recurring_now where id = 1
         ), 'deleted, ') || coalesce((
             select string_agg(case when job.holder is not null then 'running'
-                when abs(extract(epoch from job.run_at - recurring.next_run_at)) > 1 then 'late' else 'waiting' end, ' ')
-            from pitwheel.job left join pitwheel.recurring on recurring.id = job.recurring
+                when abs(extract(epoch from job.run_at - recurring.next_run_at)) > 1 then 'late'
+                when job.payload::text <> recurring.payload::text
+                    or job.anchor_at is not null and (job.cadence, job.version) <> (recurring.cadence, recurring.version) then 'old'
+                else 'waiting' end, ' ')
+            from pitwheel.job left join pitwheel.recurring_now as recurring on recurring.id = job.recurring
             where job.recurring = 1
         ), 'no job')";
 
 fn start<'a>(db: &'a TestDb, title: &'static str, job: &str) -> Explorer<'a> {
-    Explorer::new(db, title).worker(1).setup(RECURRING).setup(job).end(END)
+    start_with(db, title, job, "")
 }
 
-/// While it is enabled it has one live job, while it is not it has none that waits, and a waiting one is due when it says.
+fn start_with<'a>(db: &'a TestDb, title: &'static str, job: &str, state: &str) -> Explorer<'a> {
+    Explorer::new(db, title).worker(1).setup(RECURRING).setup(job).setup(state).end(END)
+}
+
+/// While it is enabled it has one live job, while it is not it has none that waits, and a waiting one has its definition and is due when
+/// it says.
 fn inconsistent(run: &Run) -> bool {
     let end = run.end();
-    let waits = end.contains("waiting") || end.contains("late");
+    let waits = ["waiting", "late", "old"].iter().any(|state| end.contains(state));
     run.failed()
         || end.contains("late")
+        || end.contains("old")
         || end.contains("waiting waiting")
         || end.starts_with("enabled,") && end.contains("no job")
         || !end.starts_with("enabled") && waits
@@ -69,6 +88,12 @@ fn enables() -> Session {
 
 fn changes() -> Session {
     calls("c", "change", "change_recurring(1, 'every 2h', null, clock_timestamp() + interval '2 hours')")
+}
+
+/// Creates it again, with another payload.
+fn creates() -> Session {
+    let sql = r#"select changed from pitwheel.create_recurring('test', 'k', 'every 15m', '{"n":2}')"#;
+    Session::new("n").sql("begin").sql_as("create", sql).sql("commit")
 }
 
 fn deletes() -> Session {
@@ -123,14 +148,18 @@ fn settles_with(fast: bool) -> Session {
 #[tokio::test]
 async fn a_disabled_recurring_job_is_not_claimed() -> Result<()> {
     let db = TestDb::new().await?;
-    let right = start(&db, "disable × claim", WAITING)
-        .session(disables())
-        .session(claims("a", 1, 1))
-        .explore()
-        .await?;
-    right.never(|run| inconsistent(run) || (run.output("a.claim") == "1") != run.end().ends_with("running"));
-    right.sometimes(|run| run.output("a.claim") == "1");
-    right.sometimes(|run| run.end() == "disabled, runs 0, no job");
+    for (state, runs) in STATES {
+        let right = start_with(&db, "disable × claim", WAITING, state)
+            .session(disables())
+            .session(claims("a", 1, 1))
+            .explore()
+            .await?;
+        right.never(|run| {
+            inconsistent(run) || (run.output("a.claim") == "1") != run.end().ends_with("running")
+        });
+        right.sometimes(|run| run.output("a.claim") == "1");
+        right.sometimes(|run| run.end() == format!("disabled, runs {runs}, no job"));
+    }
 
     let read = "select id from pitwheel.job where recurring = 1 and holder is null";
     start(&db, "disable × claim, holder read before", WAITING)
@@ -154,9 +183,16 @@ async fn a_settle_beside_disable_and_enable_leaves_one_job_or_none() -> Result<(
     let db = TestDb::new().await?;
     let disabled = format!("{RUNNING}; update pitwheel.recurring set enabled = false");
     for settles in [settles, settles_fast] {
-        let right =
-            start(&db, "disable × settle", RUNNING).session(disables()).session(settles()).explore().await?;
-        right.never(|run| inconsistent(run) || run.end() != "disabled, runs 1, no job");
+        for (state, runs) in STATES {
+            let right = start_with(&db, "disable × settle", RUNNING, state)
+                .session(disables())
+                .session(settles())
+                .explore()
+                .await?;
+            right.never(|run| {
+                inconsistent(run) || run.end() != format!("disabled, runs {}, no job", runs + 1)
+            });
+        }
         let right =
             start(&db, "enable × settle", &disabled).session(enables()).session(settles()).explore().await?;
         right.never(|run| inconsistent(run) || run.end() != "enabled, runs 1, waiting");
@@ -168,6 +204,16 @@ async fn a_settle_beside_disable_and_enable_leaves_one_job_or_none() -> Result<(
     start(&db, "disable in one statement × settle", RUNNING)
         .session(Session::new("d").sql("begin").sql_as("disable", at_once).sql("commit"))
         .session(settles())
+        .explore()
+        .await?
+        .sometimes(inconsistent);
+
+    // The settle does not look at the recurring job, because its run carries the state.
+    let keeps_state =
+        "update pitwheel.recurring set enabled = false where id = 1; select from pitwheel.place_run(1)";
+    start_with(&db, "disable that leaves the state × settle", RUNNING, CARRIED)
+        .session(Session::new("d").sql("begin").sql_as("disable", keeps_state).sql("commit"))
+        .session(settles_fast())
         .explore()
         .await?
         .sometimes(inconsistent);
@@ -228,12 +274,17 @@ async fn two_creations_make_one_recurring_job() -> Result<()> {
 #[tokio::test]
 async fn a_settle_beside_a_delete_leaves_no_job() -> Result<()> {
     let db = TestDb::new().await?;
-    for settles in [settles, settles_fast] {
-        let right =
-            start(&db, "delete × settle", RUNNING).session(deletes()).session(settles()).explore().await?;
-        right.never(|run| {
-            inconsistent(run) || run.end() != "deleted, no job" || run.output("s.settle") != "written"
-        });
+    for (state, _) in STATES {
+        for settles in [settles, settles_fast] {
+            let right = start_with(&db, "delete × settle", RUNNING, state)
+                .session(deletes())
+                .session(settles())
+                .explore()
+                .await?;
+            right.never(|run| {
+                inconsistent(run) || run.end() != "deleted, no job" || run.output("s.settle") != "written"
+            });
+        }
     }
 
     let at_once = "with gone as (delete from pitwheel.recurring where id = 1)
@@ -250,12 +301,28 @@ async fn a_settle_beside_a_delete_leaves_no_job() -> Result<()> {
 #[tokio::test]
 async fn a_settle_beside_a_cancel_leaves_one_job() -> Result<()> {
     let db = TestDb::new().await?;
-    for settles in [settles, settles_fast] {
-        let right =
-            start(&db, "cancel × settle", RUNNING).session(cancels()).session(settles()).explore().await?;
-        right.never(|run| inconsistent(run) || run.end() != "enabled, runs 1, waiting");
-        right.sometimes(|run| run.output("c.cancel") == "requested");
-        right.sometimes(|run| run.output("c.cancel").is_empty());
+    for (state, runs) in STATES {
+        for settles in [settles, settles_fast] {
+            let right = start_with(&db, "cancel × settle", RUNNING, state)
+                .session(cancels())
+                .session(settles())
+                .explore()
+                .await?;
+            right.never(|run| {
+                inconsistent(run) || run.end() != format!("enabled, runs {}, waiting", runs + 1)
+            });
+            right.sometimes(|run| run.output("c.cancel") == "requested");
+            right.sometimes(|run| run.output("c.cancel").is_empty());
+        }
+        let right = start_with(&db, "cancel × claim", WAITING, state)
+            .session(cancels())
+            .session(claims("a", 1, 1))
+            .explore()
+            .await?;
+        right.never(|run| match run.output("a.claim") {
+            "1" => run.failed() || run.end() != format!("enabled, runs {runs}, running"),
+            _ => run.failed() || run.end() != format!("enabled unplanned, runs {runs}, no job"),
+        });
     }
 
     // A cancel by recurring job instead of by run takes the next run, which no maintenance plans again.
@@ -272,14 +339,28 @@ async fn a_settle_beside_a_cancel_leaves_one_job() -> Result<()> {
 #[tokio::test]
 async fn a_changed_cadence_decides_about_the_next_run() -> Result<()> {
     let db = TestDb::new().await?;
-    for settles in [settles, settles_fast] {
-        let right =
-            start(&db, "change × settle", RUNNING).session(changes()).session(settles()).explore().await?;
-        right.never(|run| inconsistent(run) || run.end() != "enabled, runs 1, waiting");
+    for (state, runs) in STATES {
+        for changes in [changes, creates] {
+            for settles in [settles, settles_fast] {
+                let right = start_with(&db, "change × settle", RUNNING, state)
+                    .session(changes())
+                    .session(settles())
+                    .explore()
+                    .await?;
+                right.never(|run| {
+                    inconsistent(run) || run.end() != format!("enabled, runs {}, waiting", runs + 1)
+                });
+            }
+            let right = start_with(&db, "change × claim", WAITING, state)
+                .session(changes())
+                .session(claims("a", 1, 1))
+                .explore()
+                .await?;
+            right.never(|run| {
+                inconsistent(run) || (run.output("a.claim") == "1") != run.end().ends_with("running")
+            });
+        }
     }
-    let right =
-        start(&db, "change × claim", WAITING).session(changes()).session(claims("a", 1, 1)).explore().await?;
-    right.never(|run| inconsistent(run) || (run.output("a.claim") == "1") != run.end().ends_with("running"));
 
     let at_once = "with changed as (
             update pitwheel.recurring set version = version + 1, next_run_at = clock_timestamp() + interval '2 hours' where id = 1
@@ -291,6 +372,28 @@ async fn a_changed_cadence_decides_about_the_next_run() -> Result<()> {
         .explore()
         .await?
         .sometimes(inconsistent);
+
+    let keeps_state = r#"update pitwheel.recurring set payload = '{"n":2}' where id = 1; select from pitwheel.place_run(1)"#;
+    start_with(&db, "change that leaves the state × settle", RUNNING, CARRIED)
+        .session(Session::new("c").sql("begin").sql_as("change", keeps_state).sql("commit"))
+        .session(settles_fast())
+        .explore()
+        .await?
+        .sometimes(|run| run.end().contains("old"));
+    let unlocked =
+        "update pitwheel.recurring set runs = job.runs from pitwheel.job where job.recurring = recurring.id;
+        update pitwheel.job set anchor_at = null where recurring = 1";
+    start_with(&db, "change that reads the state without a lock × settle", RUNNING, CARRIED)
+        .session(
+            Session::new("c")
+                .sql("begin")
+                .sql_as("change", format!("{unlocked}; {keeps_state}"))
+                .sql("commit"),
+        )
+        .session(settles_fast())
+        .explore()
+        .await?
+        .sometimes(|run| !run.end().contains("runs 8"));
     Ok(())
 }
 
@@ -298,21 +401,30 @@ async fn a_changed_cadence_decides_about_the_next_run() -> Result<()> {
 async fn run_now_moves_a_waiting_run_and_no_other() -> Result<()> {
     let db = TestDb::new().await?;
     let runs_now = || calls("r", "run", "run_recurring(1)");
-    let right = start(&db, "run now × claim", WAITING)
-        .session(runs_now())
-        .session(claims("a", 1, 1))
-        .explore()
-        .await?;
-    right.never(|run| {
-        inconsistent(run)
-            || run.output("r.run") == "t"
-                && !run.end().ends_with("waiting")
-                && run.before("a.commit", "r.run")
-    });
-    right.sometimes(|run| run.output("r.run") == "f");
-    let right =
-        start(&db, "run now × settle", RUNNING).session(runs_now()).session(settles()).explore().await?;
-    right.never(|run| inconsistent(run) || run.end() != "enabled, runs 1, waiting");
+    for (state, runs) in STATES {
+        let right = start_with(&db, "run now × claim", WAITING, state)
+            .session(runs_now())
+            .session(claims("a", 1, 1))
+            .explore()
+            .await?;
+        right.never(|run| {
+            inconsistent(run)
+                || run.output("r.run") == "t"
+                    && !run.end().ends_with("waiting")
+                    && run.before("a.commit", "r.run")
+        });
+        right.sometimes(|run| run.output("r.run") == "f");
+        for settles in [settles, settles_fast] {
+            let right = start_with(&db, "run now × settle", RUNNING, state)
+                .session(runs_now())
+                .session(settles())
+                .explore()
+                .await?;
+            right.never(|run| {
+                inconsistent(run) || run.end() != format!("enabled, runs {}, waiting", runs + 1)
+            });
+        }
+    }
 
     start(&db, "run now × claim, holder read before", WAITING)
         .session(

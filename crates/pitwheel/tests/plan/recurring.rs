@@ -30,10 +30,9 @@ macro_rules! statement {
 const STATEMENTS: [Statement; 18] = [
     statement!(
         "engine/done_runs.sql",
-        "bigint[], bigint[], bigint[], tid[], bigint[], bigint[], bool[], bigint[], bigint[], bigint[], bigint[], bigint[], int[],
-            text[]",
-        "ids(), fences(), of(1::bigint), ctids(), '{}', running(), of(true), of(0::bigint), of(0::bigint),
-            of(1900000000000000), of(1900000000000000), of(0::bigint), of(1), '{r}'"
+        "bigint[], bigint[], bigint[], tid[], bigint[], bool[], timestamptz[], timestamptz[], bigint[], bigint[], int[], text[]",
+        "ids(), fences(), of(1::bigint), ctids(), '{}', of(true), of('2030-01-01'::timestamptz), of('2030-01-01'::timestamptz),
+            of(0::bigint), of(0::bigint), of(1), '{r}'"
     ),
     statement!(
         "engine/finish_runs.sql",
@@ -83,11 +82,14 @@ const FILL: &str = "
     alter table pitwheel.recurring set (autovacuum_enabled = off);
     insert into pitwheel.worker (id, name, lease, lease_until) overriding system value
         values (1, 'alive', '1 hour', now() + interval '1 hour');
-    insert into pitwheel.recurring (kind, key, queue, cadence, misfire, payload, priority, enabled, planned, next_run_at, anchor_at)
-    select 'test', 'key ' || n, 'default', 'every 1d', 'one', '{}', 0, n % 2 = 1, true, now() + interval '1 day', now()
+    insert into pitwheel.recurring (kind, key, queue, cadence, misfire, payload, priority, enabled, planned, next_run_at, anchor_at,
+        carried)
+    select 'test', 'key ' || n, 'default', 'every 1d', 'one', '{}', 0, n % 2 = 1, true, now() + interval '1 day', now(), n % 2 = 1
     from generate_series(1, 100000) as n;
-    insert into pitwheel.job (recurring, run_at, enqueued_at, max_attempts, priority, queue, kind, payload)
-    select id, next_run_at, now(), 20, 0, 'default', 'test', '{}' from pitwheel.recurring where enabled order by id;
+    insert into pitwheel.job (recurring, run_at, enqueued_at, max_attempts, priority, queue, kind, payload, anchor_at, next_run_at,
+        version, runs, skipped, recurring_key, cadence, misfire)
+    select id, next_run_at, now(), 20, 0, 'default', 'test', '{}', anchor_at, next_run_at, 0, 0, 0, key, cadence, misfire
+    from pitwheel.recurring where enabled order by id;
     update pitwheel.job set holder = 1, fence = 1, attempt = 1, claimed_at = now() where recurring between 201 and 220;
     delete from pitwheel.job where recurring between 301 and 320 or recurring between 501 and 520;
     update pitwheel.recurring set planned = false, next_run_at = null where id between 301 and 320 and enabled;

@@ -63,7 +63,8 @@ pub(crate) fn failure() -> Outcome {
 pub(crate) async fn make_older(db: &TestDb, span: &str) -> Result<()> {
     let older = format!(
         "update pitwheel.recurring set anchor_at = anchor_at - interval '{span}', next_run_at = next_run_at - interval '{span}';
-         update pitwheel.job set run_at = run_at - interval '{span}' where recurring is not null"
+         update pitwheel.job set run_at = run_at - interval '{span}', anchor_at = anchor_at - interval '{span}',
+            next_run_at = next_run_at - interval '{span}' where recurring is not null"
     );
     Ok(db.client().await?.batch_execute(&older).await?)
 }

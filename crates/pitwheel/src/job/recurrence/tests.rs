@@ -17,6 +17,7 @@ fn run(cadence: &str, misfire: Misfire, started: u64) -> Recurrence {
         cadence: cadence.parse().expect("a cadence"),
         misfire,
         version: 3,
+        carried: true,
         clock: Clock { read: at(started), at: Instant::now() },
     }
 }

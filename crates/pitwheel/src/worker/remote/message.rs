@@ -168,6 +168,7 @@ fn recurrence(message: v1::Recurrence) -> Option<Box<Recurrence>> {
         cadence: message.cadence.parse().ok()?,
         misfire: message.misfire.parse().ok()?,
         version: message.version,
+        carried: false,
         clock: Clock { read: SystemTime::try_from(message.claimed_at?).ok()?, at: Instant::now() },
     }))
 }
