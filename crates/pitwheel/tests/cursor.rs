@@ -119,3 +119,25 @@ async fn the_floor_does_not_pass_jobs_of_a_level_that_was_not_read() -> Result<(
     assert_eq!(claim(&client, worker, &cursor).await?.len(), 1);
     Ok(())
 }
+
+/// A claim from a locked job on would pass all dead entries behind it, at each look again.
+#[tokio::test]
+async fn a_locked_job_keeps_the_floor_down_and_leaves_the_bound_where_it_is() -> Result<()> {
+    let db = TestDb::new().await?;
+    let (client, worker) = (db.client().await?, db.register().await?);
+    let mut cursor = Cursor::new(["default"].into_iter());
+    let locked = db.job().due_in_ms(-10_000).insert().await?;
+    let mut other = db.client().await?;
+    let lock = other.transaction().await?;
+    lock.query("select from pitwheel.job where id = $1 for update", &[&locked]).await?;
+    cursor.after(&cursor.bounds(), &asks(), &[], now(&client).await?);
+    look_back_from_floors(&client, &mut cursor).await?;
+    let free = db.job().due_in_ms(-5_000).insert().await?;
+    look_back_from_floors(&client, &mut cursor).await?;
+    lock.rollback().await?;
+    let ids = |claimed: Vec<Claimed>| claimed.iter().map(|job| job.claim.id).collect::<Vec<_>>();
+    assert_eq!(ids(claim(&client, worker, &cursor).await?), [free], "the bound is at the job that was free");
+    look_back_from_floors(&client, &mut cursor).await?;
+    assert_eq!(ids(claim(&client, worker, &cursor).await?), [locked]);
+    Ok(())
+}

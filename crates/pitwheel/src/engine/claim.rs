@@ -215,10 +215,15 @@ pub async fn look_back(
     )
     .await?;
     let first = rows.first().ok_or_else(|| Error::Invalid("a look back needs a queue".into()))?;
+    let free = |row: &Row| {
+        Some(Position { run_at: row.get::<_, Option<_>>("free_run_at")?, id: row.get("free_id") })
+    };
     let levels = rows.iter().map(|row| match (row.get("is_read"), row.get("run_at")) {
         (false, _) => LevelLook::NotRead,
         (true, None) => LevelLook::Empty,
-        (true, Some(run_at)) => LevelLook::Behind(Position { run_at, id: row.get("id") }),
+        (true, Some(run_at)) => {
+            LevelLook::Behind { first: Position { run_at, id: row.get("id") }, free: free(row) }
+        }
     });
     Ok(LookedBack {
         snapshot: Snapshot {

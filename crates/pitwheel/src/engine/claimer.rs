@@ -281,7 +281,7 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
         if !found.suspects {
             self.sink.no_suspect();
         }
-        if found.levels.iter().any(|look| matches!(look, LevelLook::Behind(_))) {
+        if found.levels.iter().any(|look| matches!(look, LevelLook::Behind { free: Some(_), .. })) {
             self.next_poll = Instant::now();
         }
         Ok(())

@@ -4,7 +4,7 @@
 //! index passes all of them, and more of them the longer a transaction keeps vacuum from removing them. So a node remembers, for
 //! each level (a priority of a queue), the **bound**: how far it has claimed. Jobs can still appear below the bound: from a
 //! transaction that commits late, or after a lock that a claim skipped was rolled back. So once a second the node looks back from
-//! the **floor** to the bound. If a job waits there, the bound moves back to it.
+//! the **floor** to the bound. If a job waits there that is not locked, the bound moves back to it.
 //!
 //! The floor keeps the look back cheap: below it no job can appear any more. A job's `run_at` is never before the time of its
 //! insert, and every later write that lets a job wait again sets a new one. So once all transactions that were open when the
@@ -32,6 +32,10 @@ pub struct Position {
 
 impl Position {
     const BOTTOM: Position = Position { run_at: UNIX_EPOCH, id: 0 };
+
+    fn before(self) -> Position {
+        Position { id: self.id - 1, ..self }
+    }
 }
 
 /// The bound and the floor of every level of a node's queues.
@@ -104,8 +108,8 @@ pub(crate) enum LevelLook {
     NotRead,
     /// No job waits between the floor and the bound.
     Empty,
-    /// The first job that waits there.
-    Behind(Position),
+    /// The first job that waits there, and the first one that is not locked.
+    Behind { first: Position, free: Option<Position> },
 }
 
 impl Cursor {
@@ -210,10 +214,12 @@ impl Level {
         match look {
             LevelLook::NotRead => return,
             LevelLook::Empty => {}
-            LevelLook::Behind(first) => {
-                let found = Position { run_at: first.run_at, id: first.id - 1 };
-                (self.bound, self.floor) = (self.bound.min(found), self.floor.min(found));
-                (self.lowered, self.mark) = (lowered, None);
+            LevelLook::Behind { first, free } => {
+                (self.floor, self.mark) = (self.floor.min(first.before()), None);
+                // Claims skip what is locked. From there they would pass all dead entries up to the bound, again and again.
+                if let Some(free) = free {
+                    (self.bound, self.lowered) = (self.bound.min(free.before()), lowered);
+                }
                 return;
             }
         }
@@ -263,7 +269,7 @@ mod tests {
 
     fn look(cursor: &mut Cursor, snapshot: Snapshot, first: Option<Position>) {
         let levels = cursor.levels.iter().map(|level| match first.filter(|_| level.priority == 0) {
-            Some(first) => LevelLook::Behind(first),
+            Some(first) => LevelLook::Behind { first, free: Some(first) },
             None => LevelLook::Empty,
         });
         let levels = levels.collect();
