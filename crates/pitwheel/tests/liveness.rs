@@ -113,6 +113,54 @@ async fn jobs_claimed_ahead_of_a_slow_one_are_given_to_a_worker_that_is_free() -
 }
 
 #[tokio::test]
+async fn jobs_of_a_claim_that_failed_are_released_while_the_last_handlers_run() -> Result<()> {
+    let db = TestDb::new().await?;
+    let client = db.client().await?;
+    let (gate, started, stopped) =
+        (Arc::new(Notify::new()), Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (open, begun, stops) = (gate.clone(), started.clone(), stopped.clone());
+    let (stop, told) = tokio::sync::oneshot::channel::<()>();
+    let handler = move |_: Work, _: Context| {
+        let open = open.clone();
+        begun.notify_one();
+        async move {
+            open.notified().await;
+            Ok::<_, String>(())
+        }
+    };
+    let running = tokio::spawn(worker(db.pitwheel()).handle(handler).run(async move {
+        let _ = told.await;
+        stops.notify_one();
+    }));
+    db.pitwheel().enqueue(work(1)).await?;
+    started.notified().await;
+    // Claims and looks for unknown holds fail from here on.
+    client.batch_execute("begin; lock table pitwheel.hold in access exclusive mode").await?;
+    let waits = "select count(*) from pg_locks join pg_class on pg_class.oid = relation where relname = 'hold' and not granted";
+    wait_until("a claim waits", async || Ok(db.count(waits).await? > 0)).await?;
+    wait_until("it has failed", async || Ok(db.count(waits).await? == 0)).await?;
+    // The last claim was committed all the same.
+    let lost = "insert into pitwheel.job (id, run_at, enqueued_at, max_attempts, priority, queue, kind, payload, holder, fence, attempt,
+            claimed_at)
+        select 7, now(), now(), 20, 0, 'default', 'work', '{\"n\":7}', max(id), 1, 1, now() from pitwheel.worker;
+        insert into pitwheel.hold (worker, job_ids) select holder, array[7] from pitwheel.job where id = 7";
+    client.batch_execute(lost).await?;
+    let _ = stop.send(());
+    stopped.notified().await;
+    client.batch_execute("commit").await?;
+    let released = "select count(*) from pitwheel.job where id = 7 and holder is null and crashes = 0";
+    wait_until("it waits again", async || Ok(db.count(released).await? == 1)).await?;
+    assert_eq!(
+        db.count("select count(*) from pitwheel.job where holder is not null").await?,
+        1,
+        "the other runs"
+    );
+    gate.notify_one();
+    running.await??;
+    Ok(())
+}
+
+#[tokio::test]
 async fn jobs_held_unknowingly_are_released_without_an_error_before() -> Result<()> {
     let db = TestDb::new().await?;
     let handler = async |_: Work, _: Context| Ok::<_, String>(());

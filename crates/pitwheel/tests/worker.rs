@@ -348,35 +348,6 @@ async fn a_job_claimed_without_a_response_is_still_run() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_job_that_crashed_twice_runs_alone() -> Result<()> {
-    let db = TestDb::new().await?;
-    db.job().kind("work").payload("{\"n\":-1}").crashes(2).insert().await?;
-    db.pitwheel().enqueue_many((0..300).map(|n| NewJob::of(&Work { n }))).await?;
-    let now = Arc::new(AtomicUsize::new(0));
-    let beside = Arc::new(Mutex::new(Vec::new()));
-    let handler = {
-        let (now, beside) = (now.clone(), beside.clone());
-        move |work: Work, _: Context| {
-            let (now, beside) = (now.clone(), beside.clone());
-            async move {
-                let others = now.fetch_add(1, Ordering::SeqCst);
-                if work.n == -1 {
-                    beside.lock().unwrap().push(others);
-                }
-                tokio::time::sleep(Duration::from_millis(3)).await;
-                now.fetch_sub(1, Ordering::SeqCst);
-                Ok::<_, String>(())
-            }
-        }
-    };
-    let running = start_worker(worker(db.pitwheel()).handle(handler));
-    wait_until("all ran", async || nothing_left(&db).await).await?;
-    running.stop().await?;
-    assert_eq!(*beside.lock().unwrap(), [0]);
-    Ok(())
-}
-
-#[tokio::test]
 async fn a_worker_that_cannot_run_returns_the_reason() -> Result<()> {
     let db = TestDb::new().await?;
     let handler = |_: Work, _: Context| std::future::ready(Ok::<_, String>(()));

@@ -43,6 +43,10 @@ pub trait ClaimSink: Sync {
     fn start(&self, jobs: Vec<Claimed>);
     /// Releases jobs that are held without being known, because the result of a claim was lost.
     fn release_unknown(&self) -> impl Future<Output = Result<usize, Error>> + Send;
+    /// Whether it runs suspects at all.
+    fn takes_suspects(&self) -> bool {
+        true
+    }
     /// Reserves a worker that runs nothing, to run a suspect alone; it gets no other job until the suspect has ended.
     fn alone(&self) -> Option<i64>;
     /// Starts a suspect on the worker that [`ClaimSink::alone`] returned; without a suspect, that worker goes on as before.

@@ -11,11 +11,12 @@ use futures_util::StreamExt;
 use futures_util::future::Either;
 use futures_util::stream::FuturesUnordered;
 
-use crate::engine::claim::{ClaimedJobs, claim_alone, look_back, take_turn};
+use crate::engine::claim::{ClaimedJobs, look_back};
 use crate::engine::claim_sink::{ClaimSink, Reserved};
 use crate::engine::cursor::{Bounds, Cursor, LevelLook, LookedBack};
-use crate::engine::look_times::{LOOK_BACK, LookTimes, Looks, beside};
+use crate::engine::look_times::{LookTimes, Looks, beside};
 use crate::engine::retry::RetryDelay;
+use crate::engine::suspects::Suspects;
 use crate::error::Error;
 use crate::job::claim::{Claimed, QueueSlots};
 use crate::metrics;
@@ -39,8 +40,6 @@ const POLL_SHARED: Duration = Duration::from_secs(1);
 const UNKNOWN_CLAIMS: Duration = Duration::from_secs(10);
 /// How soon it does so after a claim failed: when the statement cannot be running any more.
 const UNKNOWN_SOON: Duration = Duration::from_secs(1);
-/// The longest wait of a worker for its own jobs to end, so that a suspect runs alone.
-const ALONE_WAIT_MAX: Duration = Duration::from_secs(300);
 /// Claims at a time when the last one was full: while one waits for its commit, the other works.
 const CLAIMS_MAX: usize = 2;
 
@@ -59,11 +58,10 @@ struct Claimer<'a, T> {
     looks: LookTimes,
     /// The time by the database's clock when it was last read, and when that was.
     clock: (SystemTime, Instant),
-    /// A suspect is due.
-    suspects: bool,
-    next_suspect: Instant,
-    alone_wait: Duration,
+    suspects: Suspects,
     next_unknown: Instant,
+    /// A claim has failed since the last look for jobs that are held without being known.
+    is_uncertain: bool,
 }
 
 /// What a claim asked for, and why.
@@ -81,8 +79,9 @@ struct Asked {
 /// What a look back found, and when its statement began and ended.
 type LookReply = Result<(LookedBack, [Instant; 2]), Error>;
 
-/// Claims and starts jobs until the sink stops.
-pub async fn run_claimer(sink: &impl ClaimSink) {
+/// Claims and starts jobs until the sink stops. Returns whether a claim failed since the last look for unknown jobs: it may have been
+/// committed.
+pub async fn run_claimer(sink: &impl ClaimSink) -> bool {
     let mut claimer = Claimer::new(sink);
     let (mut claims, mut looks) = (FuturesUnordered::new(), Looks::new());
     let mut retry_delay = RetryDelay::default();
@@ -140,6 +139,7 @@ pub async fn run_claimer(sink: &impl ClaimSink) {
             tracing::warn!(%error, worker = sink.name(), "the last claim failed");
         }
     }
+    claimer.is_uncertain
 }
 
 async fn claim_once(sink: &impl ClaimSink, asked: Asked) -> (Asked, Result<ClaimedJobs, Error>) {
@@ -172,10 +172,9 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
             paced_until: now,
             looks: LookTimes::new(now),
             clock: (SystemTime::UNIX_EPOCH, now),
-            suspects: false,
-            next_suspect: now,
-            alone_wait: sink.alone_wait(),
+            suspects: Suspects::new(sink.alone_wait(), now),
             next_unknown: now + UNKNOWN_CLAIMS,
+            is_uncertain: false,
         }
     }
 
@@ -185,12 +184,8 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
         let now = Instant::now();
         let is_full = !self.full.is_empty();
         let may = under_way < if is_full { CLAIMS_MAX } else { 1 } && self.clock.0 > SystemTime::UNIX_EPOCH;
-        let must_end = now >= self.next_unknown || self.suspect_is_due(now);
+        let must_end = now >= self.next_unknown || self.suspects.need_attention(now);
         may && !must_end && !self.no_room && (is_full || now >= self.next_poll)
-    }
-
-    fn suspect_is_due(&self, now: Instant) -> bool {
-        self.suspects && now >= self.next_suspect
     }
 
     /// Something is due. A claim that runs may have read too early, so the next one follows without waiting for a poll.
@@ -202,7 +197,9 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
     /// When to go on if nothing happens before. Without a free slot there is no need to poll.
     fn wake_up(&self, looking: bool) -> Instant {
         let look = if looking { self.next_unknown } else { self.looks.next.min(self.next_unknown) };
-        if self.no_room || looking && self.clock.0 == SystemTime::UNIX_EPOCH {
+        if let Some(until) = self.suspects.waited_for_until() {
+            look.min(until)
+        } else if self.no_room || looking && self.clock.0 == SystemTime::UNIX_EPOCH {
             look
         } else {
             let poll = self.sink.next_run_time().map_or(self.next_poll, |time| time.min(self.next_poll));
@@ -219,6 +216,7 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
             Ok(claimed) => claimed,
             Err(error) => {
                 self.next_unknown = Instant::now() + UNKNOWN_SOON;
+                self.is_uncertain = true;
                 self.sink.unreserve(&room, &[]);
                 return Err(error);
             }
@@ -277,7 +275,8 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
         let (found, [begun, ended]) = reply.inspect_err(|_| self.looks.failed(Instant::now()))?;
         self.looks.succeeded(ended - begun, ended);
         self.cursor.looked_back(&found);
-        (self.clock, self.suspects) = ((found.snapshot.seen_at, ended), found.suspects);
+        self.clock = (found.snapshot.seen_at, ended);
+        self.suspects.found(found.suspects && self.sink.takes_suspects());
         if !found.suspects {
             self.sink.no_suspect();
         }
@@ -291,64 +290,30 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
     async fn look_around(&mut self) -> Result<(), Error> {
         let now = Instant::now();
         if now >= self.next_unknown {
-            let released = self.sink.release_unknown().await;
-            let pause = if released.is_ok() { UNKNOWN_CLAIMS } else { UNKNOWN_SOON };
-            self.next_unknown = Instant::now() + pause;
-            let jobs = released?;
-            if jobs > 0 {
-                let worker = self.sink.name();
-                tracing::info!(worker, jobs, "released jobs of a claim whose result was lost");
-            }
+            self.release_unknown().await?;
         }
-        if self.suspect_is_due(now) {
-            self.run_suspect_alone().await?;
+        if self.suspects.need_attention(now) {
+            let claimed = self.suspects.run_one_alone(self.sink).await;
+            if !matches!(claimed, Ok(false)) {
+                self.next_unknown = Instant::now() + UNKNOWN_SOON;
+            }
+            self.is_uncertain |= claimed.is_err();
+            claimed?;
         }
         Ok(())
     }
 
-    /// A suspect killed its process, or ran beside the job that did. When it runs alone, the next crash shows which. One worker at
-    /// a time stops claiming for it, and for as long as that took it claims other jobs before the next one.
-    async fn run_suspect_alone(&mut self) -> Result<(), Error> {
-        let begun = Instant::now();
-        self.suspects = false;
-        let ran = self.try_suspect_alone().await;
-        self.next_suspect = Instant::now() + LOOK_BACK.max(begun.elapsed());
-        ran
-    }
-
-    async fn try_suspect_alone(&mut self) -> Result<(), Error> {
-        let sink = self.sink;
-        let turn = async |client: Arc<Session>| take_turn(&client, sink.turn_holder(), self.alone_wait).await;
-        if !self.alone_wait.is_zero() && !sink.pool().run(turn).await? {
-            return Ok(());
+    async fn release_unknown(&mut self) -> Result<(), Error> {
+        let released = self.sink.release_unknown().await;
+        let pause = if released.is_ok() { UNKNOWN_CLAIMS } else { UNKNOWN_SOON };
+        self.next_unknown = Instant::now() + pause;
+        let jobs = released?;
+        self.is_uncertain = false;
+        if jobs > 0 {
+            let worker = self.sink.name();
+            tracing::info!(worker, jobs, "released jobs of a claim whose result was lost");
         }
-        let deadline = Instant::now() + self.alone_wait;
-        let worker = loop {
-            if let Some(worker) = sink.alone() {
-                break worker;
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                self.alone_wait = (self.alone_wait * 2).min(ALONE_WAIT_MAX);
-                return Ok(());
-            }
-            tokio::select! {
-                () = sink.freed().notified() => {}
-                () = sink.stop().cancelled() => return Ok(()),
-                () = tokio::time::sleep(left) => {}
-            }
-        };
-        self.next_unknown = Instant::now() + UNKNOWN_SOON;
-        let claim =
-            async |client: Arc<Session>| claim_alone(&client, worker, sink.queues(), sink.kinds()).await;
-        let suspect = sink.pool().run(claim).await;
-        self.alone_wait = sink.alone_wait();
-        let (suspect, ended) = match suspect {
-            Ok(suspect) => (suspect, Ok(())),
-            Err(error) => (None, Err(error)),
-        };
-        sink.start_alone(worker, suspect);
-        ended
+        Ok(())
     }
 }
 

@@ -32,6 +32,7 @@ pub(crate) mod settle;
 pub(crate) mod settle_columns;
 mod settle_order;
 pub(crate) mod settle_runs;
+pub(crate) mod suspects;
 pub(crate) mod sweep;
 pub(crate) mod token;
 

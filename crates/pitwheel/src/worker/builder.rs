@@ -8,28 +8,23 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Pitwheel;
-use crate::engine::claim::claim_by_id;
-use crate::engine::claim_sink::ClaimSink;
-use crate::engine::claimer::run_claimer;
 use crate::engine::hint;
 use crate::engine::lease::{self, Registration};
-use crate::engine::maintenance::{lease_limit, maintain};
-use crate::engine::retry::RetryDelay;
+use crate::engine::maintenance::lease_limit;
 use crate::error::Error;
 use crate::job::claim::{ClaimRefusal, QueueSlots};
 use crate::job::ending::Verdict;
 use crate::job::new_job::{Job, check_name};
 use crate::metrics;
-use crate::postgres::{Pool, migrate};
 use crate::worker::backend::Backend;
 use crate::worker::context::Context;
 use crate::worker::core::Core;
 use crate::worker::handler::Handlers;
 #[cfg(feature = "remote")]
 use crate::worker::remote::{self, server::Address};
+use crate::worker::run::{OnlyJob, enter, run_loops};
 use crate::worker::slots::Slots;
 use crate::worker::stats::Stats;
-use crate::worker::{heartbeat, settler};
 
 /// Connections of the hot path: up to two claims and two settles at a time. Each of them can do everything, so a worker that
 /// gets only one connection still works.
@@ -322,73 +317,6 @@ impl Worker {
     fn note(&mut self, checked: Result<(), Error>) {
         if let Err(error) = checked {
             self.problem.get_or_insert(error);
-        }
-    }
-}
-
-/// The id of the only job to run, and where to say why it was not claimed.
-type OnlyJob<'a> = (i64, &'a mut Option<Result<Option<ClaimRefusal>, Error>>);
-
-/// Claims the job and starts it. Returns why it was not claimed.
-async fn start_only(core: &Arc<Core>, id: i64) -> Result<Option<ClaimRefusal>, Error> {
-    let kinds = &core.registration.kinds;
-    let claimed =
-        core.pool.run(async |client| claim_by_id(&client, core.id(), id, kinds, None).await).await?;
-    Ok(match claimed {
-        Ok(job) => {
-            core.start(vec![job]);
-            None
-        }
-        Err(refusal) => Some(refusal),
-    })
-}
-
-/// The loops of a worker, until it has stopped and the last ending is written.
-async fn run_loops(
-    core: &Arc<Core>,
-    shut: &CancellationToken,
-    grace: Duration,
-    keep_history: Duration,
-    only: Option<OnlyJob<'_>>,
-) {
-    let (closed, ended) = (CancellationToken::new(), CancellationToken::new());
-    let work = async {
-        match only {
-            Some((id, found)) => *found = Some(start_only(core, id).await),
-            None => run_claimer(core).await,
-        }
-        core.finish_within(grace, shut).await;
-        core.endings.close();
-        closed.cancel();
-    };
-    let endings = async {
-        settler::run(core, &closed).await;
-        ended.cancel();
-    };
-    let lease = core.registration.lease;
-    let maintenance = maintain((&core.pool, &core.lease_pool), core.name(), lease, keep_history, &ended);
-    // On the heap, because each future that contains another one has room for it twice.
-    let (work, endings, maintenance) = (Box::pin(work), Box::pin(endings), Box::pin(maintenance));
-    let progress = Box::pin(heartbeat::report_progress(core, &ended));
-    let beside = async { tokio::join!(Box::pin(heartbeat::run(core, &ended)), progress, maintenance) };
-    // Dropped at the end: while the database is away, each statement waits for its time limit. What they write is whole or not written.
-    tokio::join!(work, endings, ended.run_until_cancelled(beside));
-}
-
-/// Registers, however long the database is away or has no connection to give.
-async fn enter(pool: &Pool, worker: &Registration) -> Result<i64, Error> {
-    let mut retry_delay = RetryDelay::default();
-    loop {
-        let entered = pool.run(async |client| {
-            migrate::check(&client).await?;
-            lease::register(&client, worker).await
-        });
-        match entered.await {
-            Err(error) if error.is_transient() => {
-                tracing::warn!(%error, worker = worker.name, "cannot start yet, will try again");
-                retry_delay.wait(&CancellationToken::new()).await;
-            }
-            other => return other,
         }
     }
 }

@@ -210,12 +210,8 @@ impl Core {
         let _ = tokio::time::timeout(grace, until(|slots| slots.running.is_empty())).await;
         let left = self.slots().abort_running();
         if !left.is_empty() {
-            let jobs = left.len();
-            tracing::warn!(
-                worker = self.name(),
-                jobs,
-                "releasing jobs that did not finish in the grace time"
-            );
+            let (worker, jobs) = (self.name(), left.len());
+            tracing::warn!(worker, jobs, "releasing jobs that did not finish in the grace time");
         }
         self.release(left);
     }
@@ -345,10 +341,13 @@ impl ClaimSink for Arc<Core> {
         self.pool.run(async |client| release_unknown(&*client, &[self.id()], &known, is_known).await).await
     }
 
+    /// A worker that ends by itself leaves suspects to those that stay.
+    fn takes_suspects(&self) -> bool {
+        !self.slots().has_budget()
+    }
+
     fn alone(&self) -> Option<i64> {
-        let mut slots = self.slots();
-        // A worker that ends by itself leaves suspects to those that stay.
-        (!slots.has_budget() && slots.reserve_all()).then(|| self.id())
+        self.slots().reserve_all().then(|| self.id())
     }
 
     fn start_alone(&self, _: i64, suspect: Option<Claimed>) {

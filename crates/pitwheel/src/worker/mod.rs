@@ -14,6 +14,7 @@ mod later;
 mod progress;
 #[cfg(feature = "remote")]
 mod remote;
+mod run;
 mod settler;
 mod slots;
 mod stats;

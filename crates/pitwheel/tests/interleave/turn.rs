@@ -18,7 +18,10 @@ fn takes_turn(name: &'static str, worker: i64) -> Session {
 async fn two_workers_never_have_the_turn_at_once() -> Result<()> {
     let db = TestDb::new().await?;
     let start = |title| {
-        Explorer::new(&db, title).setup("update pitwheel.alone_turn set worker = 0, until = '-infinity'")
+        Explorer::new(&db, title)
+            .worker(1)
+            .worker(2)
+            .setup("update pitwheel.alone_turn set worker = 0, until = '-infinity'")
     };
     let both =
         |run: &Run| run.failed() || (run.output("a.take") == "taken") == (run.output("b.take") == "taken");
