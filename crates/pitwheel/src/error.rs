@@ -91,7 +91,7 @@ pub enum DatabaseError {
 }
 
 /// The SQLSTATE of a statement that met a row or table that another transaction has locked for too long.
-const LOCK_NOT_AVAILABLE: &str = "55P03";
+pub(crate) const LOCK_NOT_AVAILABLE: &str = "55P03";
 /// The SQLSTATE of a write to a standby: after a failover the address may still lead to the old primary.
 const READ_ONLY: &str = "25006";
 

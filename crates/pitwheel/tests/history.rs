@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use pitwheel::engine::prune_all;
 use pitwheel::{Error, Filter, NewJob, State};
 use pitwheel_testkit::TestDb;
 
@@ -43,10 +44,36 @@ async fn a_reader_of_the_history_delays_the_drop_of_old_days_and_fails_no_prune(
     let reader = other.transaction().await?;
     reader.query("select from pitwheel.job_history", &[]).await?;
     assert_eq!(db.pitwheel().prune_history(DAY * 7).await?, 0);
+    let left = prune_all(&client, DAY * 7).await.expect_err("the maintenance tries again soon");
+    assert!(left.is_transient() && left.to_string().contains("created yet: 1"), "{left}");
     let waits = "select count(*) from pg_proc where proname = 'prune_history' and 'lock_timeout=50ms' = any (proconfig)";
     assert_eq!(db.count(waits).await?, 1, "less than a settle waits for a lock");
     reader.rollback().await?;
     assert_eq!(db.pitwheel().prune_history(DAY * 7).await?, 1);
+    prune_all(&client, DAY * 7).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_day_that_cannot_be_created_is_reported_unless_the_default_partition_has_it() -> Result<()> {
+    let db = TestDb::new().await?;
+    let client = db.client().await?;
+    let tomorrow = "to_char((now() at time zone 'utc')::date + 1, 'YYYYMMDD')";
+    let drop = format!("do $$ begin execute 'drop table pitwheel.job_history_' || {tomorrow}; end $$");
+    client.batch_execute(&drop).await?;
+    let mut other = db.client().await?;
+    let lock = other.transaction().await?;
+    lock.batch_execute("lock table pitwheel.job_history in access exclusive mode").await?;
+    assert!(prune_all(&client, DAY * 7).await.is_err(), "it is tried again soon");
+    lock.rollback().await?;
+    prune_all(&client, DAY * 7).await?;
+
+    client.batch_execute(&drop).await?;
+    let row = "insert into pitwheel.job_history (id, finished_at, run_at, enqueued_at, fence, attempt, max_attempts, priority, crashes,
+            state, queue, kind, payload)
+        values (1, now() + interval '1 day', now(), now(), 1, 1, 1, 0, 0, 'done', 'default', 'test', '{}')";
+    client.batch_execute(row).await?;
+    prune_all(&client, DAY * 7).await?;
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use crate::engine::pipeline::repair_pipelines;
 use crate::engine::recurring::{plan_runs, restore_lost_runs};
 use crate::engine::retry::RetryDelay;
 use crate::engine::sweep::{Swept, declare_dead, forget_workers, settle_abandoned};
-use crate::error::{DatabaseError, Error};
+use crate::error::{DatabaseError, Error, LOCK_NOT_AVAILABLE};
 use crate::metrics;
 use crate::postgres::{Pool, Session, Sql, query};
 
@@ -85,7 +85,7 @@ async fn sweep_and_plan(
             next_forget = Instant::now() + FORGET_EVERY;
         }
         if !is_away && Instant::now() >= next_prune {
-            let pruned = pool.run(async |client| prune(&client, keep_history).await).await.map(drop);
+            let pruned = pool.run(async |client| prune_all(&client, keep_history).await).await;
             let pruned = succeeded(name, "prune", pruned, &mut is_away);
             next_prune = Instant::now() + if pruned { PRUNE_EVERY } else { PRUNE_AGAIN };
         }
@@ -174,6 +174,19 @@ async fn plan(pool: &Pool, planned_up_to: &mut i64) -> Result<(), Error> {
 async fn repair(pool: &Pool, repaired_up_to: &mut i64) -> Result<(), Error> {
     *repaired_up_to = pool.run(async |client| repair_pipelines(&client, *repaired_up_to).await).await?;
     Ok(())
+}
+
+/// Like [`prune`]; what had to be left because it is locked is an error, so that it is logged, counted and tried again soon.
+pub async fn prune_all(client: &impl Sql, keep: Duration) -> Result<(), Error> {
+    prune(client, keep).await?;
+    let sql = include_str!("../../sql/engine/history_left.sql");
+    let rows = query(client, sql, &[(&keep.as_secs_f64(), Type::FLOAT8)]).await?;
+    let days: i64 = rows.first().map_or(0, |row| row.get(0));
+    if days == 0 {
+        return Ok(());
+    }
+    let message = format!("the history is being read: days that cannot be dropped or created yet: {days}");
+    Err(Error::Database(DatabaseError::Refused { message, code: LOCK_NOT_AVAILABLE.to_owned() }))
 }
 
 /// Drops the history and the audit log that are too old, and creates the history's partitions of the coming week. Returns

@@ -50,7 +50,7 @@ pub use self::lease::{
     AttemptInfo, HeartbeatReply, Hold, Registration, Renewed, alive_workers, attempts, cancel_requests,
     claims_of_token, heartbeat, held, progress, quiet_workers, register, renew, retire, workers_of_token,
 };
-pub use self::maintenance::{RENEWALS, RestoredRows, lease_limit, maintain, restore_rows};
+pub use self::maintenance::{RENEWALS, RestoredRows, lease_limit, maintain, prune_all, restore_rows};
 pub use self::pipeline::repair_pipelines;
 pub use self::recurring::{PlannedRuns, plan_runs, restore_lost_runs};
 pub use self::retry::RetryDelay;
