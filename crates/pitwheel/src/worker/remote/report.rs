@@ -43,13 +43,15 @@ pub(super) async fn report_left(remote: &Remote) {
 }
 
 /// Whether this part will never be accepted as it is. What is too large is refused with `OUT_OF_RANGE` by our server and with
-/// `RESOURCE_EXHAUSTED` by proxies; with the latter our server says that it is busy.
+/// `RESOURCE_EXHAUSTED` by proxies; with the latter our server says that it is busy. A proxy that speaks HTTP only answers 413, which is
+/// `UNKNOWN` here, like other problems: a smaller part may pass, and a single result is tried again.
 fn is_refused(status: &tonic::Status, part: &[v1::Result]) -> bool {
     let is_large = || part.iter().map(result_bytes).sum::<usize>() >= LARGE;
     let is_ours = || status.metadata().contains_key(ERROR_CODE_HEADER);
     match status.code() {
         Code::InvalidArgument | Code::OutOfRange => true,
         Code::ResourceExhausted => is_large() && !is_ours(),
+        Code::Unknown => part.len() > 1 && is_large() && !is_ours(),
         _ => false,
     }
 }
@@ -62,6 +64,8 @@ impl Remote {
         held.ended = true;
         drop(state);
         let _ = self.results.push([result]);
+        // The shutdown may wait for this handler.
+        self.reported.notify_one();
     }
 
     /// Queues the results whose time has come. When the worker ends and the queue is closed, they are kept for [`report_left`].
@@ -166,5 +170,16 @@ mod tests {
         let mut busy = tonic::Status::resource_exhausted("too many large requests are under way");
         busy.metadata_mut().insert(ERROR_CODE_HEADER, MetadataValue::from_static("busy"));
         assert!(!is_refused(&busy, &[completed(LARGE)]));
+    }
+
+    #[test]
+    fn a_proxy_that_answers_413_gets_smaller_reports_and_refuses_no_single_result() {
+        let of_proxy = tonic::Status::unknown("grpc-status header missing, mapped from HTTP status code 413");
+        assert!(is_refused(&of_proxy, &[completed(LARGE), completed(10)]));
+        assert!(!is_refused(&of_proxy, &[completed(LARGE)]));
+        assert!(
+            !is_refused(&of_proxy, &[completed(10), completed(10)]),
+            "nothing refuses them for their size"
+        );
     }
 }

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
 use crate::job::claim::{Claim, ClaimRefusal, QueueSlots};
-use crate::worker::remote::core::Remote;
+use crate::worker::remote::core::{Remote, State};
 use crate::worker::remote::message::release;
 use crate::worker::remote::progress::report_progress;
 use crate::worker::remote::report::{report_left, report_results, report_set_aside};
@@ -100,17 +100,25 @@ impl Remote {
 
     /// Waits until everything that runs is reported.
     pub(super) async fn idle(&self) {
-        while !self.state().held.is_empty() {
+        self.until(|state| state.held.is_empty()).await;
+    }
+
+    async fn until(&self, is_so: impl Fn(&State) -> bool) {
+        while !is_so(&self.state()) {
             self.reported.notified().await;
         }
     }
 
-    /// Waits until everything is reported, but after the shutdown no longer than the grace time; then stops what is left and
-    /// releases it.
+    /// Waits until everything is reported, but after the shutdown only for handlers, and no longer than the grace time: while the server is
+    /// away nothing is reported. Then stops what is left and releases it.
     async fn finish_within(&self, grace: Duration, shutdown: &CancellationToken) {
         tokio::select! {
             () = self.idle() => return,
-            () = async { shutdown.cancelled().await; tokio::time::sleep(grace).await } => {}
+            () = shutdown.cancelled() => {}
+        }
+        let ended = self.until(|state| state.held.values().all(|held| held.ended));
+        if tokio::time::timeout(grace, ended).await.is_ok() {
+            return;
         }
         let mut state = self.state();
         let left: Vec<Claim> = state
