@@ -108,12 +108,14 @@ impl DatabaseError {
     }
 
     /// Whether Postgres refused the values of a statement: it may take others. Not if the schema, the rights or the state of the
-    /// transaction is wrong: then it refuses every statement.
+    /// transaction is wrong, nor if the server itself has a problem (with a file, its configuration, or its own code): then it refuses
+    /// every statement.
     pub(crate) fn refuses_values(&self) -> bool {
         match self {
             DatabaseError::Unreachable(_) => false,
             DatabaseError::Refused { code, .. } => {
-                !self.is_transient() && !["25", "42"].iter().any(|class| code.starts_with(class))
+                let of_all = ["0A", "25", "42", "58", "F0", "XX"];
+                !self.is_transient() && !of_all.iter().any(|class| code.starts_with(class))
             }
         }
     }
@@ -200,7 +202,7 @@ mod tests {
         for values in ["22023", "22P02", "23514", "54000", "P0001"] {
             assert!(refuses_values(values), "{values}");
         }
-        for all in ["42P01", "42501", "25P02", "40001", "53100"] {
+        for all in ["42P01", "42501", "25P02", "40001", "53100", "58030", "XX000", "0A000", "F0001"] {
             assert!(!refuses_values(all), "{all}");
         }
     }
