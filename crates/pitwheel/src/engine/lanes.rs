@@ -72,11 +72,10 @@ pub(crate) async fn look_after_lanes(pool: &Pool, name: &str, stop: &Cancellatio
         };
         let now = Instant::now();
         match looked {
-            Ok(all) => {
+            Ok(looked) => {
                 retry_delay.reset();
-                // An ordinary look takes long if it promotes much, and jobs wait for that. A deep one may take long for nothing.
-                looks.succeeded(if is_deep { now - begun } else { Duration::ZERO }, now);
-                let next = if all { looks.next } else { now + MORE };
+                looks.succeeded(looked.took_for_nothing(now - begun), now);
+                let next = if looked.all { looks.next } else { now + MORE };
                 tokio::select! {
                     () = tokio::time::sleep_until(next.into()) => {}
                     () = stop.cancelled() => {}
@@ -91,19 +90,55 @@ pub(crate) async fn look_after_lanes(pool: &Pool, name: &str, stop: &Cancellatio
     }
 }
 
-/// Whether nothing is left.
-async fn look_once(pool: &Pool, hints: &Hints, first: &mut String) -> Result<bool, Error> {
+/// What a look did.
+#[derive(Default)]
+struct Looked {
+    /// How many lanes it promoted.
+    promoted: usize,
+    /// Nothing is left.
+    all: bool,
+}
+
+impl Looked {
+    /// A look takes long if it promotes much, and jobs wait for that. One that takes long for nothing reads dead rows behind an open
+    /// transaction, and is made less often.
+    fn took_for_nothing(&self, took: Duration) -> Duration {
+        if self.promoted > 0 { Duration::ZERO } else { took }
+    }
+}
+
+async fn look_once(pool: &Pool, hints: &Hints, first: &mut String) -> Result<Looked, Error> {
+    let mut looked = Looked::default();
     for _ in 0..PAGES_MAX {
         let promoted = pool.run(async |client| promote_checked(&client, first).await).await?;
         metrics::promoted(promoted.queues.len());
+        looked.promoted += promoted.queues.len();
         first.clone_from(&promoted.first);
         let queues: BTreeSet<String> = promoted.queues.into_iter().collect();
         for queue in queues {
             log_unhinted(pool.run(async |client| hints.due(&client, &queue).await).await);
         }
         if !promoted.full {
-            return Ok(true);
+            return Ok(Looked { all: true, ..looked });
         }
     }
-    Ok(false)
+    Ok(looked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_look_is_followed_by_a_pause_unless_it_has_promoted() {
+        let start = Instant::now();
+        let pause_after = |promoted| {
+            let mut looks = LookTimes::new(start);
+            looks.begin(start);
+            looks.succeeded(Looked { promoted, all: true }.took_for_nothing(Duration::from_secs(2)), start);
+            looks.next - start
+        };
+        assert_eq!(pause_after(1), Duration::from_secs(1));
+        assert_eq!(pause_after(0), Duration::from_secs(10));
+    }
 }
