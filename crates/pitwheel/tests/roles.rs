@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use pitwheel::engine::{Pool, Sql};
 use pitwheel::{Context, NewJob, Pitwheel};
 use pitwheel_testkit::{TestDb, WAIT_MAX, Work, start_worker, wait_until, work, worker};
 use tokio::sync::Notify;
@@ -12,6 +13,12 @@ use tokio_postgres::error::SqlState;
 
 /// Creates the role as the document does, under a name of this test, and connects as it.
 async fn connect_as(db: &TestDb, role: &str) -> Result<(Pitwheel, String)> {
+    let (url, name) = create_role(db, role).await?;
+    Ok((Pitwheel::connect(&url).await?, name))
+}
+
+/// Returns the URL and the name.
+async fn create_role(db: &TestDb, role: &str) -> Result<(String, String)> {
     let client = db.client().await?;
     let database: String = client.query_one("select current_database()::text", &[]).await?.get(0);
     let name = format!("{role}_{database}");
@@ -25,8 +32,7 @@ async fn connect_as(db: &TestDb, role: &str) -> Result<(Pitwheel, String)> {
         tokio_postgres::config::Host::Tcp(host) => host.clone(),
         other => anyhow::bail!("the test server is not reached by TCP: {other:?}"),
     };
-    let url = format!("postgres://{name}@{host}:{}/{database}", url.get_ports()[0]);
-    Ok((Pitwheel::connect(&url).await?, name))
+    Ok((format!("postgres://{name}@{host}:{}/{database}", url.get_ports()[0]), name))
 }
 
 async fn drop_role(db: &TestDb, name: &str) -> Result<()> {
@@ -67,6 +73,32 @@ async fn a_worker_without_a_connection_for_its_lease_renews_it_on_another() -> R
     wait_until("the job is done", async || Ok(db.count(done).await? == 1)).await?;
     assert_eq!(running.stop().await?.lost, 0);
     drop(pitwheel);
+    drop_role(&db, &role).await
+}
+
+/// The only connection that the role may have is in use by the other pool.
+#[tokio::test]
+async fn a_renewal_waits_for_a_connection_that_is_in_use() -> Result<()> {
+    let db = TestDb::new().await?;
+    let (url, role) = create_role(&db, "pitwheel_worker").await?;
+    db.client().await?.batch_execute(&format!("alter role {role} connection limit 1")).await?;
+    let main = Pool::new(&url, "test", 4)?;
+    let lease = main.for_loops(2, WAIT_MAX)?;
+    let lock = db.client().await?;
+    lock.batch_execute("begin; lock table pitwheel.sweep_tick").await?;
+    let busy = main
+        .run(async |client| client.rows("select ticked_at from pitwheel.sweep_tick", &[]).await.map(drop));
+    let renewed = lease.run_or_borrow(&main, async |client| client.rows("select 1", &[]).await.map(drop));
+    let unlock = async {
+        let waits = "select count(*) from pg_locks where not granted";
+        wait_until("the other waits", async || Ok(db.count(waits).await? == 1)).await?;
+        tokio::time::sleep(Duration::from_millis(500)).await; // so that the renewal meets it
+        Ok::<_, anyhow::Error>(lock.batch_execute("commit").await?)
+    };
+    let (busy, renewed, unlocked) = tokio::join!(busy, renewed, unlock);
+    busy.and(renewed)?;
+    unlocked?;
+    drop((main, lease));
     drop_role(&db, &role).await
 }
 

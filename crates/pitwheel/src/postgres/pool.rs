@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, QueueMode, RecyclingMethod, Runtime};
 use tokio::sync::OnceCell;
@@ -24,6 +24,8 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 const STATEMENT_MAX: Duration = Duration::from_secs(30);
 /// How long a statement of a loop waits for a locked row. Long enough for the short transactions of the engine itself.
 const LOCK_WAIT: Duration = Duration::from_millis(200);
+/// How soon a connection that is in use may be free, if the server has none left.
+const IN_USE: Duration = Duration::from_millis(20);
 /// The SQLSTATE of a server that has no connection left.
 const TOO_MANY_CONNECTIONS: &str = "53300";
 /// TCP keepalives on an idle connection: the first after this long, then a few at an interval. A server that vanished is noticed after
@@ -128,7 +130,7 @@ impl Pool {
         self.run_on(session.unwrap_or_else(|_| Err(no_answer(limit))), limit, step).await
     }
 
-    /// Like [`Pool::run`], on a connection of `other` if the server has none left for this pool.
+    /// Like [`Pool::run`], on a connection of `other` if the server has none left for this pool. One that is in use is waited for.
     pub async fn run_or_borrow<T, F>(
         &self,
         other: &Pool,
@@ -139,9 +141,27 @@ impl Pool {
     {
         match self.run(&step).await {
             Err(Error::Database(error)) if error.refused_with(TOO_MANY_CONNECTIONS) => {
-                other.run_within(self.settings.limit, step).await
+                self.borrow(other, step).await
             }
             done => done,
+        }
+    }
+
+    /// A pool whose connections are all in use tries to open another one, instead of waiting.
+    async fn borrow<T, F>(&self, other: &Pool, step: impl Fn(Arc<Session>) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let until = Instant::now() + self.settings.limit;
+        loop {
+            match other.run_within(until.saturating_duration_since(Instant::now()), &step).await {
+                Err(Error::Database(error))
+                    if error.refused_with(TOO_MANY_CONNECTIONS) && Instant::now() < until =>
+                {
+                    tokio::time::sleep(IN_USE).await;
+                }
+                done => return done,
+            }
         }
     }
 
