@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use pitwheel::engine::{Ending, declare_dead, forget_workers, heartbeat, sweep};
+use pitwheel::engine::{Ending, declare_dead, forget_workers, heartbeat, settle_abandoned, sweep};
 use pitwheel::{Settled, State};
 use pitwheel_testkit::{TestDb, WAIT_MAX};
 use tokio::time::timeout;
@@ -277,5 +277,45 @@ async fn a_settle_finds_a_row_that_has_moved() -> Result<()> {
     db.client().await?.execute("update pitwheel.job set note = 'half', progress = 0.5", &[]).await?;
     assert_eq!(db.complete(&job).await?, Settled::Written);
     assert_eq!(db.state(job.claim.id).await?, Some(State::Done));
+    Ok(())
+}
+
+#[tokio::test]
+async fn jobs_that_postgres_refuses_to_release_keep_none_behind_them_held() -> Result<()> {
+    let db = TestDb::new().await?;
+    let client = db.client().await?;
+    let dead = db.register().await?;
+    let held = "insert into pitwheel.job (id, run_at, enqueued_at, max_attempts, priority, queue, kind, payload, holder, fence, attempt)
+        select n, now(), now(), 20, 0, 'default', case when n <= 1200 then 'refused' else 'test' end, '{}', $1::bigint, 1, 1
+        from generate_series(1, 1201) as n";
+    client.execute(held, &[&dead]).await?;
+    // More than a page of holds.
+    let holds = "insert into pitwheel.hold (worker, job_ids) select $1::bigint, array_agg(n) from generate_series(1, 1201) as n group by n / 40";
+    client.execute(holds, &[&dead]).await?;
+    client
+        .batch_execute(
+            "create sequence tries;
+            create function refuse() returns trigger language plpgsql as $$
+            begin
+                perform nextval('tries');
+                raise exception 'this is refused';
+            end $$;
+            create trigger refuse before update on pitwheel.job for each row when (old.kind = 'refused') execute function refuse();",
+        )
+        .await?;
+    db.expire(dead).await?;
+    declare_dead(&client, Duration::ZERO, Duration::from_secs(3600)).await?;
+    let (mut above, mut released) = (0, 0);
+    loop {
+        let before = db.count("select last_value from tries").await?;
+        let abandoned = settle_abandoned(&client, above).await?;
+        let tries = db.count("select last_value from tries").await? - before;
+        assert!(tries <= 1500, "a sweep ends, however many are refused: {tries} statements");
+        (above, released) = (abandoned.next, released + abandoned.released);
+        if above == 0 {
+            break;
+        }
+    }
+    assert_eq!(released, 1, "the one behind them");
     Ok(())
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::Notify;
 use tokio_postgres::types::Type;
 use tokio_util::sync::CancellationToken;
 
@@ -11,7 +12,7 @@ use crate::engine::lanes::look_after_lanes;
 use crate::engine::pipeline::repair_pipelines;
 use crate::engine::recurring::{plan_runs, restore_lost_runs};
 use crate::engine::retry::RetryDelay;
-use crate::engine::sweep::{Swept, declare_dead, forget_workers, settle_abandoned};
+use crate::engine::sweep::{Abandoned, declare_dead, forget_workers, settle_abandoned};
 use crate::error::{DatabaseError, Error, LOCK_NOT_AVAILABLE};
 use crate::metrics;
 use crate::postgres::{Pool, Session, Sql, query};
@@ -36,7 +37,8 @@ pub fn lease_limit(lease: Duration) -> Duration {
     (lease / RENEWALS).max(Duration::from_millis(500)).min(lease / 2)
 }
 
-/// Sweeps, through a pool for leases, prunes, plans and promotes, until `stop`. `name` is for logs.
+/// Sweeps, through a pool for leases, prunes, plans and promotes, until `stop`. `name` is for logs. Each in a loop of its own: late sweeps
+/// extend leases, so they wait for nothing else.
 pub async fn maintain(
     (pool, lease_pool): (&Pool, &Pool),
     name: &str,
@@ -44,32 +46,76 @@ pub async fn maintain(
     keep_history: Duration,
     stop: &CancellationToken,
 ) {
-    let sweeps = sweep_and_plan((pool, lease_pool), name, lease, keep_history, stop);
-    tokio::join!(sweeps, look_after_lanes(pool, name, stop));
+    let ticked = Notify::new();
+    let sweeps = declare_dead_workers((pool, lease_pool), name, lease, &ticked, stop);
+    let releases = release_abandoned(pool, name, &ticked, stop);
+    let others = look_after_others(pool, name, lease / SWEEPS, keep_history, stop);
+    tokio::join!(sweeps, releases, Box::pin(others), look_after_lanes(pool, name, stop));
 }
 
-async fn sweep_and_plan(
+async fn declare_dead_workers(
     (pool, lease_pool): (&Pool, &Pool),
     name: &str,
     lease: Duration,
-    keep_history: Duration,
+    ticked: &Notify,
     stop: &CancellationToken,
 ) {
     let (tick, gap_max) = (lease / SWEEPS, lease / GAP_PART);
     let mut retry_delay = RetryDelay::default();
+    while !stop.is_cancelled() {
+        let declaring = async |client: Arc<Session>| declare_dead(&client, tick, gap_max).await;
+        match lease_pool.run_or_borrow(pool, declaring).await {
+            Ok(swept) => {
+                if let Some(swept) = swept {
+                    ticked.notify_one();
+                    if !swept.dead.is_empty() || swept.leases_extended {
+                        tracing::info!(worker = name, ?swept, "swept");
+                    }
+                }
+                retry_delay.reset();
+                pause(tick, stop).await;
+            }
+            Err(error) => {
+                tracing::warn!(%error, worker = name, "cannot sweep, will try again");
+                retry_delay.wait(stop).await;
+            }
+        }
+    }
+}
+
+/// Releases the jobs of dead workers, after each sweep.
+async fn release_abandoned(pool: &Pool, name: &str, ticked: &Notify, stop: &CancellationToken) {
+    let mut above = 0;
+    while stop.run_until_cancelled(ticked.notified()).await.is_some() {
+        match pool.run(async |client| settle_abandoned(&client, above).await).await {
+            Ok(abandoned) => {
+                above = abandoned.next;
+                let Abandoned { released, buried, .. } = abandoned;
+                if released + buried > 0 {
+                    tracing::info!(worker = name, released, buried, "released the jobs of dead workers");
+                }
+            }
+            Err(error) => {
+                above = 0;
+                tracing::warn!(%error, worker = name, "cannot release the jobs of dead workers, will try again");
+            }
+        }
+    }
+}
+
+/// Restores, plans, repairs, forgets and prunes, again and again.
+async fn look_after_others(
+    pool: &Pool,
+    name: &str,
+    tick: Duration,
+    keep_history: Duration,
+    stop: &CancellationToken,
+) {
     let (mut next_prune, mut next_forget) = (Instant::now(), Instant::now());
     let (mut looked_up_to, mut planned_up_to, mut repaired_up_to) = (0, 0, 0);
     while !stop.is_cancelled() {
-        let swept = sweep(pool, lease_pool, tick, gap_max).await.map(|swept| {
-            if !swept.dead.is_empty() || swept.released + swept.buried > 0 || swept.leases_extended {
-                tracing::info!(worker = name, ?swept, "swept");
-            }
-        });
         let mut is_away = false;
-        let swept = succeeded(name, "sweep", swept, &mut is_away);
-        if !is_away {
-            succeeded(name, "restore rows", restore_missing(pool, name).await, &mut is_away);
-        }
+        succeeded(name, "restore rows", restore_missing(pool, name).await, &mut is_away);
         if !is_away {
             succeeded(name, "restore", restore(pool, &mut looked_up_to).await, &mut is_away);
         }
@@ -89,36 +135,22 @@ async fn sweep_and_plan(
             let pruned = succeeded(name, "prune", pruned, &mut is_away);
             next_prune = Instant::now() + if pruned { PRUNE_EVERY } else { PRUNE_AGAIN };
         }
-        // The sweep sets the pace, because late sweeps extend leases.
-        if swept {
-            retry_delay.reset();
-            tokio::select! {
-                () = tokio::time::sleep(tick) => {}
-                () = stop.cancelled() => {}
-            }
-        } else {
-            retry_delay.wait(stop).await;
-        }
+        pause(tick, stop).await;
     }
 }
 
+async fn pause(span: Duration, stop: &CancellationToken) {
+    let _ = stop.run_until_cancelled(tokio::time::sleep(span)).await;
+}
+
 /// Whether a part of the maintenance succeeded. One that failed is logged, and does not stop the others, unless the database is away:
-/// then each of them would fail too, after its time limit, and delay the next sweep.
+/// then each of them would fail too, after its time limit.
 fn succeeded(name: &str, part: &'static str, done: Result<(), Error>, is_away: &mut bool) -> bool {
     if let Err(error) = &done {
         tracing::warn!(%error, worker = name, part, "a part of the maintenance failed, will try again");
         *is_away = matches!(error, Error::Database(DatabaseError::Unreachable(_)));
     }
     done.is_ok()
-}
-
-/// A sweep whose first part, which decides about leases, waits for nothing else.
-async fn sweep(pool: &Pool, lease_pool: &Pool, tick: Duration, gap_max: Duration) -> Result<Swept, Error> {
-    let declaring = async |client: Arc<Session>| declare_dead(&client, tick, gap_max).await;
-    let swept = lease_pool.run_or_borrow(pool, declaring).await?;
-    let Some(mut swept) = swept else { return Ok(Swept::default()) };
-    (swept.released, swept.buried) = pool.run(async |client| settle_abandoned(&client).await).await?;
-    Ok(swept)
 }
 
 /// How many rows of each table were missing and are there again.

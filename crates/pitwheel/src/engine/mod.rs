@@ -57,7 +57,7 @@ pub use self::retry::RetryDelay;
 pub use self::run_times::RunTimes;
 pub use self::settle::{settle, settle_with_due, written_followers};
 pub use self::settle_columns::SettleResult;
-pub use self::sweep::{Swept, declare_dead, forget_workers, settle_abandoned, sweep};
+pub use self::sweep::{Abandoned, Swept, declare_dead, forget_workers, settle_abandoned, sweep};
 pub use self::token::{TokenHash, hash, token_hashes};
 pub use crate::job::claim::{Claimed, QueueSlots};
 pub use crate::job::ending::{
