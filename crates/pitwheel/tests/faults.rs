@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use pitwheel::engine::declare_dead;
 use pitwheel::{Context, Job, NewJob, Options, Pitwheel, Settled, State, Worker};
 use pitwheel_devdb::{Options as ServerOptions, Server};
 use pitwheel_testkit::{
@@ -324,6 +325,44 @@ async fn a_look_back_that_failed_after_long_is_followed_by_one_soon() -> Result<
     let took = time_until("both are done", async || Ok(count(&client, DONE).await? == 2)).await?;
     assert!(took < Duration::from_secs(10), "{took:?}");
     running.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn silent_connections_cost_a_working_worker_no_lease() -> Result<()> {
+    const LEASE: Duration = Duration::from_secs(3);
+    let server = Server::start(ServerOptions::temporary())?;
+    let pitwheel = Pitwheel::connect(&server.url()).await?;
+    pitwheel.migrate().await?;
+    let (started, end) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let signals = (started.clone(), end.clone());
+    let handler = move |_: Work, _: Context| {
+        let (started, end) = signals.clone();
+        async move {
+            started.notify_one();
+            end.notified().await;
+            Ok::<_, String>(())
+        }
+    };
+    let client = connect(&server.url()).await?;
+    pitwheel.enqueue(work(1)).await?;
+    let running = start_worker(Worker::new(&pitwheel).queue("default", 5).lease(LEASE).handle(handler));
+    started.notified().await;
+    // All that it has: for claims, settles, sweeps and its lease. The server accepts new ones.
+    let connected = Silent::of(&client, CONNECTED).await?;
+    let begun = Instant::now();
+    while begun.elapsed() < 2 * LEASE {
+        declare_dead(&client, Duration::ZERO, Duration::from_secs(3600)).await?;
+        assert_eq!(
+            count(&client, "select count(*) from pitwheel.worker where dead_at is not null").await?,
+            0
+        );
+        tokio::time::sleep(Duration::from_millis(100)).await; // between two sweeps
+    }
+    connected.end()?;
+    end.notify_one();
+    time_until("it is done", async || Ok(count(&client, DONE).await? == 1)).await?;
+    assert_eq!(running.stop().await?.lost, 0);
     Ok(())
 }
 

@@ -42,6 +42,7 @@ async fn a_session_pins_what_the_engine_depends_on() -> Result<()> {
         ("statement_timeout", "5s"),
         ("lock_timeout", "200ms"),
         ("client_connection_check_interval", "2s"),
+        ("tcp_user_timeout", "10000"),
         ("jit", "off"),
     ] {
         let sql = format!("select current_setting('{setting}')");
