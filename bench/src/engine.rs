@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::raw::PAYLOAD;
+use crate::report::Sample;
 use crate::session::Session;
 
 /// Slots of the worker: as many jobs as four claims return, so that claiming, running and settling overlap.
@@ -146,6 +147,20 @@ fn counter<J>(done: Arc<AtomicU64>) -> impl Fn(J, Context) -> std::future::Ready
         done.fetch_add(1, Ordering::Relaxed);
         std::future::ready(Ok(()))
     }
+}
+
+/// The median of three drains of a queue that `refill` fills before each. For a comparison whose parts take long to set up: the speed of
+/// the machine changes within such a turn.
+pub(crate) async fn median_drain(
+    pitwheel: &Pitwheel,
+    mut refill: impl AsyncFnMut() -> Result<()>,
+) -> Result<f64> {
+    let mut rates = Vec::new();
+    for _ in 0..3 {
+        refill().await?;
+        rates.push(drain(pitwheel, DRAIN_JOBS).await?);
+    }
+    Ok(Sample::of(rates).map_or(0.0, |sample| sample.median))
 }
 
 /// Jobs per second, from the first run to the last settle. As with the raw loop, connections are open before the clock starts.

@@ -1,7 +1,7 @@
 //! `pitwheel-bench [CASE]`: measures, prints a table, and writes `target/bench.json`.
 //!
 //! It uses a private Postgres with default settings (fsync and synchronous_commit on), or the database that `DATABASE_URL`
-//! names. There it drops the schemas `pitwheel`, `feeds`, `ingest` and `raw_bench`.
+//! names. There it drops the schemas `pitwheel`, `feeds`, `ingest` and `raw_bench`, and beside it the database `pitwheel_bench_free`.
 
 mod cases;
 mod child_process;

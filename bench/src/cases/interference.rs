@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
-use crate::engine::{DRAIN_JOBS, Running, drain, fill, fresh, insert, kind, pin_horizon};
+use crate::engine::{DRAIN_JOBS, Running, drain, fill, fresh, insert, kind, median_drain, pin_horizon};
 use crate::report::{Row, Sample, Turns};
 use crate::session::Session;
 
@@ -16,8 +16,9 @@ pub(crate) async fn backlog(url: &str) -> Result<Vec<Row>> {
     let [short, long] = Turns::<2>::measure(async |index| {
         let behind = if index == 0 { 20_000 } else { 1_000_000 };
         let (pitwheel, session) = fresh(url).await?;
-        fill(&session, kind(false), DRAIN_JOBS + behind).await?;
-        let rate = drain(&pitwheel, DRAIN_JOBS).await?;
+        insert(&session, kind(false), behind).await?;
+        let refill = async || fill(&session, kind(false), DRAIN_JOBS).await;
+        let rate = median_drain(&pitwheel, refill).await?;
         session.close().await?;
         Ok(rate)
     })
@@ -60,40 +61,86 @@ async fn hold(session: &Session, jobs: u64) -> Result<()> {
     Ok(session.client.batch_execute(&sql).await?)
 }
 
-/// One worker drains one load of jobs after the other, first as usual, then while another session keeps a snapshot, so that vacuum
-/// can remove no dead row. Each load is timed from its commit to its last run.
-pub(crate) async fn pinned(url: &str) -> Result<Vec<Row>> {
-    let (pitwheel, session) = fresh(url).await?;
-    let running = Running::start(&pitwheel);
-    let mut done = 0;
-    let mut load = async || {
-        insert(&session, kind(false), DRAIN_JOBS).await?;
+/// Loads that are compared at the end of the pin.
+const LAST: usize = 5;
+/// The database whose horizon is not pinned.
+const FREE_DATABASE: &str = "pitwheel_bench_free";
+
+/// A worker that drains one load of jobs after the other.
+struct Loads {
+    session: Session,
+    running: Running,
+    done: u64,
+}
+
+impl Loads {
+    async fn start(url: &str) -> Result<Loads> {
+        let (pitwheel, session) = fresh(url).await?;
+        Ok(Loads { session, running: Running::start(&pitwheel), done: 0 })
+    }
+
+    /// Jobs per second, from the commit of a load to its last run.
+    async fn next(&mut self) -> Result<f64> {
+        insert(&self.session, kind(false), DRAIN_JOBS).await?;
         let committed = Instant::now();
-        done += DRAIN_JOBS;
-        running.until(done).await?;
-        Ok::<_, anyhow::Error>(DRAIN_JOBS as f64 / committed.elapsed().as_secs_f64())
-    };
-    let mut free = Vec::new();
+        self.done += DRAIN_JOBS;
+        self.running.until(self.done).await?;
+        Ok(DRAIN_JOBS as f64 / committed.elapsed().as_secs_f64())
+    }
+
+    async fn stop(self) -> Result<()> {
+        self.running.stop().await?;
+        self.session.close().await
+    }
+}
+
+/// Loads as usual, then while another session keeps a snapshot, so that vacuum can remove no dead row. The last of these are compared with
+/// loads in another database, in turns: a snapshot keeps vacuum away in its own database only.
+pub(crate) async fn pinned(url: &str) -> Result<Vec<Row>> {
+    let mut loads = Loads::start(url).await?;
+    let mut before = Vec::new();
     for _ in 0..10 {
-        free.push(load().await?);
+        before.push(loads.next().await?);
     }
     let pin = pin_horizon(url).await?;
     let begun = Instant::now();
     let mut held = Vec::new();
     while begun.elapsed() < PINNED {
-        held.push(load().await?);
+        held.push(loads.next().await?);
     }
+    let mut elsewhere = Loads::start(&free_database(url).await?).await?;
+    let (mut last, mut free) = (Vec::new(), Vec::new());
+    for turn in 0..=LAST {
+        let (pinned, other) = (loads.next().await?, elsewhere.next().await?);
+        // The other worker has just started in the first turn.
+        if turn > 0 {
+            last.push(pinned);
+            free.push(other);
+        }
+    }
+    elsewhere.stop().await?;
     pin.client.batch_execute("commit").await?;
     pin.close().await?;
-    running.stop().await?;
-    session.close().await?;
-    let last = held[held.len() - held.len().min(5)..].to_vec();
-    let median = |values: Vec<f64>| Sample::of(values).map_or(0.0, |sample| sample.median);
-    let free = median(free);
+    loads.stop().await?;
+    let sample = |values: Vec<f64>| Sample::of(values).context("no load was measured");
     Ok(vec![
-        Row::new("drain, horizon pinned for 180 s", median(held), "jobs/s")
-            .against("free", free)
+        Row::of("drain, horizon pinned for 180 s", &sample(held)?, "jobs/s")
+            .against("free", sample(before)?.median)
             .at_least(0.8),
-        Row::new("the last five loads of these", median(last), "jobs/s").against("free", free).at_least(0.8),
+        Row::of("five more loads after these", &sample(last)?, "jobs/s")
+            .in_turns_with("in a database that is not pinned", &sample(free)?)
+            .at_least(0.8),
     ])
+}
+
+/// The URL of an empty database on the same server.
+async fn free_database(url: &str) -> Result<String> {
+    let session = Session::open(url).await?;
+    for statement in ["drop database if exists", "create database"] {
+        session.client.batch_execute(&format!("{statement} {FREE_DATABASE}")).await?;
+    }
+    session.close().await?;
+    let (server, database) = url.rsplit_once('/').context("the URL names no database")?;
+    let options = database.find('?').map_or("", |at| &database[at..]);
+    Ok(format!("{server}/{FREE_DATABASE}{options}"))
 }

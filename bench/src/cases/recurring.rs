@@ -47,9 +47,11 @@ async fn drain_once(url: &str, recurring: u64) -> Result<f64> {
     if recurring > 0 {
         insert(&session, recurring, "now() + interval '1 day'", "n % 2 = 0").await?;
     }
-    fill(&session, kind(true), DRAIN_JOBS).await?;
-    settle_down(&session).await?;
-    let rate = engine::drain(&pitwheel, DRAIN_JOBS).await?;
+    let rate = engine::median_drain(&pitwheel, async || {
+        fill(&session, kind(true), DRAIN_JOBS).await?;
+        settle_down(&session).await
+    })
+    .await?;
     session.close().await?;
     Ok(rate)
 }
