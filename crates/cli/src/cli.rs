@@ -139,7 +139,7 @@ pub(crate) enum Command {
     #[command(subcommand, verbatim_doc_comment)]
     Workers(WorkersCommand),
 
-    /// List kinds, and hide their payloads from viewers.
+    /// List kinds, and redact or reveal them.
     ///
     /// Example:
     ///   pitwheel kinds list

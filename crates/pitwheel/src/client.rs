@@ -281,7 +281,7 @@ impl Pitwheel {
         Ok(commanded)
     }
 
-    /// Redacts the payloads, metadata and results of a kind for viewers, or shows them again.
+    /// Redacts a kind, or reveals it. `docs/glossary.md` says what servers hide of a redacted kind, and from whom.
     pub async fn redact(&self, kind: &str, redacted: bool) -> Result<(), Error> {
         kinds::redact(&self.pool.get().await?, &self.actor, kind, redacted).await
     }

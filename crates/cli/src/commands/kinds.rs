@@ -1,4 +1,4 @@
-//! `pitwheel kinds`: lists kinds, and hides or shows their payloads.
+//! `pitwheel kinds`: lists kinds, and redacts or reveals them.
 
 use anstyle::AnsiColor;
 use clap::Subcommand;
@@ -20,7 +20,7 @@ pub(crate) enum KindsCommand {
     #[command(verbatim_doc_comment)]
     List,
 
-    /// Hide keys, lanes, notes, payloads, metadata, results and errors of a kind from viewers.
+    /// Hide keys, lanes, notes, payloads, metadata, results and error messages of a kind.
     ///
     /// `pitwheel serve` then shows them to operators and admins only. Workers still get the jobs
     /// that they run, and everyone who can log in to the database can read everything.
@@ -84,8 +84,8 @@ async fn redact(name: &str, redacted: bool, settings: &Settings) -> anyhow::Resu
     }
     print_message(&if redacted {
         format!(
-            "kind `{name}` is redacted: `pitwheel serve` shows its payloads, results, keys and errors to operators and \
-             admins only; `pitwheel kinds reveal {name}` shows them again"
+            "kind `{name}` is redacted: `pitwheel serve` shows its keys, lanes, notes, payloads, metadata, results and \
+             error messages to operators and admins only; `pitwheel kinds reveal {name}` shows them again"
         )
     } else {
         format!("kind `{name}` is revealed: everyone who may see its jobs can see all of them")

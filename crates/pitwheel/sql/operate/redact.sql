@@ -1,4 +1,4 @@
--- redact.sql: redacts the payloads, metadata and results of a kind for viewers, or shows them again.
+-- redact.sql: redacts a kind, or reveals it. docs/glossary.md says what servers hide of a redacted kind, and from whom.
 with said as (
     insert into pitwheel.kind (name, redacted)
     values ($1, $2)

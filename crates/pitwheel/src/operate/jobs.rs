@@ -106,7 +106,7 @@ pub struct JobSummary {
     pub note: Option<String>,
     /// Whether it waits, and no live worker takes its kind.
     pub unserved: bool,
-    /// Whether its kind is redacted: key, note, payload, metadata, result and error messages are hidden from viewers.
+    /// Whether its kind is redacted (`docs/glossary.md`). Servers hide its values from some callers; the library hides nothing.
     pub redacted: bool,
 }
 

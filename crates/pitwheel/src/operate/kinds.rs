@@ -12,7 +12,7 @@ use crate::postgres::{Params, Sql, query};
 pub struct KindSummary {
     /// Its name.
     pub name: String,
-    /// Whether payloads, metadata and results are hidden from viewers.
+    /// Whether it is redacted (`docs/glossary.md`).
     pub redacted: bool,
     /// How many running workers handle it.
     pub workers: i64,

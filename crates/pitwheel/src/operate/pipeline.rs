@@ -123,7 +123,7 @@ pub struct Step {
     pub result: Option<String>,
     /// The result was left out, because the results up to this step have more than 1 MiB: read it from its job.
     pub result_left_out: bool,
-    /// Whether its kind is redacted: the result is hidden from viewers.
+    /// Whether its kind is redacted (`docs/glossary.md`). Servers hide its values from some callers; the library hides nothing.
     pub redacted: bool,
 }
 

@@ -96,7 +96,7 @@ pub struct RecurringJob {
     pub created_at: SystemTime,
     /// When its definition was last changed.
     pub updated_at: SystemTime,
-    /// Whether its kind is redacted: key, payload, metadata and error are hidden from viewers.
+    /// Whether its kind is redacted (`docs/glossary.md`). Servers hide its values from some callers; the library hides nothing.
     pub redacted: bool,
 }
 
