@@ -1,4 +1,4 @@
-//! The handle through which a program uses the engine. It only delegates.
+//! The handle through which a program uses the engine: calls of the engine on a pool, and the hints that follow them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
