@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The longest time between two fetches, whatever a server asks for.
+/// The longest time that is waited for, whatever a server asks for. Jitter is added to it.
 pub const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
 /// The shortest time between two fetches.
 pub const WAIT_MIN: Duration = Duration::from_secs(60);
@@ -20,7 +20,7 @@ const DOUBLINGS_MAX: u32 = 16;
 pub struct NextFetch {
     /// How long from now.
     pub wait: Duration,
-    /// Why then, for people.
+    /// Why the source is fetched at that time, for people.
     pub reason: String,
 }
 

@@ -263,7 +263,7 @@ pub struct FetchRecord {
     pub is_push: bool,
     /// When the next fetch was planned then.
     pub next_fetch_at: Option<SystemTime>,
-    /// Why then.
+    /// Why it was planned for that time, for people.
     pub next_fetch_reason: Option<String>,
     /// Why it failed.
     pub error: Option<String>,

@@ -29,7 +29,7 @@ pub struct SyncJob {
     pub file_name: Option<String>,
     /// Who asked for it.
     pub requested_by: String,
-    /// When.
+    /// When it was asked for.
     pub requested_at: SystemTime,
 }
 

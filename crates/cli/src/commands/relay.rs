@@ -24,11 +24,11 @@ pub(crate) struct RelayArgs {
     #[command(flatten)]
     sink: SinkArgs,
 
-    /// A name for people [default: relay]
+    /// The name of this relay in `outbox status` and `outbox shards`; it need not be unique [default: relay]
     #[arg(long)]
     name: Option<String>,
 
-    /// Seconds without a sign of this relay until others take its events over
+    /// Seconds without a renewal after which other relays take over the events of this one
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=600))]
     lease: u64,
 

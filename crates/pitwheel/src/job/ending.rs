@@ -97,8 +97,8 @@ impl Completion {
         self.then(job.into().as_step(name))
     }
 
-    /// How many new things a run of a recurring job found. With an adaptive cadence, some make the time to the next run shorter,
-    /// and none make it longer. Other jobs ignore it.
+    /// How many new things a run of a recurring job found. With an adaptive cadence, a value above 0 shortens the interval, and 0
+    /// lengthens it; without a call of this, it stays. Other jobs ignore it.
     #[must_use = "a completion does nothing until the handler returns it"]
     pub fn found(mut self, count: u64) -> Completion {
         self.next.found = Some(count);

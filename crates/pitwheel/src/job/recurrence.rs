@@ -70,12 +70,12 @@ pub(crate) struct NextHint {
     pub(crate) at: Option<SystemTime>,
 }
 
-/// When a recurring job runs next, and why then.
+/// When a recurring job runs next, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NextRun {
     /// When its next run is due.
     pub at: SystemTime,
-    /// Why then.
+    /// Why it runs at that time, for people.
     pub reason: String,
 }
 
@@ -90,7 +90,7 @@ pub struct Plan {
     pub next_run_at: SystemTime,
     /// The planned time without jitter, from which the following ones are counted.
     pub(crate) anchor_at: SystemTime,
-    /// Why then.
+    /// Why it runs at `next_run_at`, for people.
     pub reason: String,
     pub(crate) interval: Option<Duration>,
     /// How many planned times are not run.

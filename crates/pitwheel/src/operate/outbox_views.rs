@@ -38,7 +38,7 @@ pub struct ShardSummary {
     pub shard: i16,
     /// The name of the relay that holds it. `None`: none does.
     pub relay: Option<String>,
-    /// Since when.
+    /// When that relay took it. `None`: no relay holds it.
     pub taken_at: Option<SystemTime>,
     /// The number of events that wait, counted up to 1,000.
     pub waiting: i64,

@@ -78,7 +78,7 @@ pub struct RecurringJob {
     pub running: bool,
     /// When its next run is due, or the one in progress was; kept while it is disabled. `None`: a node is yet to plan it.
     pub next_run_at: Option<SystemTime>,
-    /// Why then.
+    /// Why it runs next at that time, for people. `None`: not known.
     pub reason: Option<String>,
     /// The current interval of an adaptive cadence.
     pub interval: Option<Duration>,
@@ -190,7 +190,7 @@ pub(crate) fn plans(new: &NewRecurring, now: SystemTime) -> Result<(Plan, Plan),
 }
 
 fn no_time() -> Error {
-    Error::Invalid("cadence has no time to come: change it".into())
+    Error::Invalid("cadence never matches a future time: change it".into())
 }
 
 pub(crate) async fn now(client: &impl Sql) -> Result<SystemTime, Error> {

@@ -37,7 +37,7 @@ class RecurringJob:
     running: bool
     #: When its next run is due, or the one in progress was; kept while it is disabled. `None`: a node is yet to plan it.
     next_run_at: datetime | None
-    #: Why then.
+    #: Why it runs next at that time, for people. Empty: not known.
     reason: str
     #: The current interval of an adaptive cadence.
     interval: timedelta | None

@@ -27,9 +27,9 @@ class Complete:
     def __init__(self, result: Any = None, *, found: int | None = None, next_at: datetime | None = None) -> None:
         """`result`: any JSON value, stored with the job. `None`: no result.
 
-        For a run of a recurring job, `found` is how many new things it found: with an adaptive cadence, some make the time to
-        the next run shorter, and none make it longer. `next_at` is the time of the next run, instead of the one by its
-        cadence; it needs a time zone. Raises `TypeError` or `ValueError` if one of them is invalid.
+        For a run of a recurring job, `found` is how many new things it found: with an adaptive cadence, a value above 0
+        shortens the interval, and 0 lengthens it. `None`: it stays. `next_at` is the time of the next run, instead of the
+        one by its cadence; it needs a time zone. Raises `TypeError` or `ValueError` if one of them is invalid.
         """
         self.result = result
         self.found = found
