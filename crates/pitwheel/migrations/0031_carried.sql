@@ -77,6 +77,7 @@ left join lateral (
 cross join lateral pitwheel.with_state(recurring.*, live.state) as state;
 
 -- take_back: writes the state that the live job of a recurring job carries into its row, which the caller has locked. Waits for the job.
+-- If that job is gone with the state, a time that has passed may have been run: then the maintenance plans the next one.
 create function pitwheel.take_back(recurring_id bigint) returns void
 language plpgsql
 as $$
@@ -99,9 +100,35 @@ begin
             skipped = live.skipped, last_run_at = live.last_run_at, reason = live.reason, carried = false
         where recurring.id = take_back.recurring_id;
         update pitwheel.job set anchor_at = null where job.ctid = live.tid;
+    elsif live.tid is null then
+        update pitwheel.recurring
+        set planned = recurring.planned and (recurring.next_run_at > clock_timestamp()) is true,
+            next_run_at = case when recurring.next_run_at > clock_timestamp() then recurring.next_run_at end,
+            started_at = null, carried = false
+        where recurring.id = take_back.recurring_id
+          and recurring.carried;
     end if;
 end
 $$;
+
+-- change_by_hand: a recurring job was changed or deleted by a statement that does not know what its run carries.
+create function pitwheel.change_by_hand() returns trigger
+language plpgsql
+as $$
+begin
+    if tg_op = 'UPDATE' then
+        perform pitwheel.take_back(old.id);
+    else
+        update pitwheel.job set anchor_at = null where job.recurring = old.id;
+    end if;
+    return null;
+end
+$$;
+
+create trigger recurring_changed
+    after delete or update of enabled, queue, payload, metadata, priority, max_attempts, timeout_ms, cadence, misfire, version
+    on pitwheel.recurring
+    for each row when (old.carried) execute function pitwheel.change_by_hand();
 
 -- place_run: makes the live job of a recurring job agree with its row, which the caller has locked and whose state was taken back. A run in
 -- progress stays as it is. While a recurring job fails, its runs do not carry its state: a success has to clear the error.
@@ -496,8 +523,8 @@ begin
 end
 $$;
 
--- restore_run: enqueues the next run of a recurring job again whose live job is gone, at its time. If that job had its state, a time that
--- has passed may have been run: then the maintenance plans the next one. False: it has a live job. The caller has locked the recurring job.
+-- restore_run: enqueues the next run of a recurring job again whose live job is gone, at its time, unless the maintenance has to plan it
+-- (take_back). False: it has a live job. The caller has locked the recurring job.
 create function pitwheel.restore_run(recurring_id bigint) returns boolean
 language plpgsql
 as $$
@@ -505,10 +532,7 @@ begin
     if exists (select from pitwheel.job where job.recurring = restore_run.recurring_id) then
         return false;
     end if;
-    update pitwheel.recurring
-    set planned = recurring.next_run_at > clock_timestamp() or not recurring.carried,
-        carried = false
-    where recurring.id = restore_run.recurring_id;
+    perform pitwheel.take_back(restore_run.recurring_id);
     perform pitwheel.place_run(restore_run.recurring_id);
     return true;
 end

@@ -208,11 +208,21 @@ async fn a_settle_beside_disable_and_enable_leaves_one_job_or_none() -> Result<(
         .await?
         .sometimes(inconsistent);
 
-    // The settle does not look at the recurring job, because its run carries the state.
-    let keeps_state =
+    // The settle does not look at the recurring job, because its run carries the state: a trigger takes it back.
+    let by_hand =
         "update pitwheel.recurring set enabled = false where id = 1; select from pitwheel.place_run(1)";
+    let changes_row = |sql: &'static str| Session::new("d").sql("begin").sql_as("disable", sql).sql("commit");
+    let right = start_with(&db, "disable by hand × settle", RUNNING, CARRIED)
+        .session(changes_row(by_hand))
+        .session(settles_fast())
+        .explore()
+        .await?;
+    right.never(|run| inconsistent(run) || !run.end().ends_with("no job"));
+
+    let keeps_state = "set local session_replication_role = replica;
+        update pitwheel.recurring set enabled = false where id = 1; select from pitwheel.place_run(1)";
     start_with(&db, "disable that leaves the state × settle", RUNNING, CARRIED)
-        .session(Session::new("d").sql("begin").sql_as("disable", keeps_state).sql("commit"))
+        .session(changes_row(keeps_state))
         .session(settles_fast())
         .explore()
         .await?
@@ -373,7 +383,8 @@ async fn a_changed_cadence_decides_about_the_next_run() -> Result<()> {
         .await?
         .sometimes(inconsistent);
 
-    let keeps_state = r#"update pitwheel.recurring set payload = '{"n":2}' where id = 1; select from pitwheel.place_run(1)"#;
+    let keeps_state = r#"set local session_replication_role = replica;
+        update pitwheel.recurring set payload = '{"n":2}' where id = 1; select from pitwheel.place_run(1)"#;
     start_with(&db, "change that leaves the state × settle", RUNNING, CARRIED)
         .session(Session::new("c").sql("begin").sql_as("change", keeps_state).sql("commit"))
         .session(settles_fast())

@@ -90,3 +90,57 @@ async fn times_that_were_run_are_not_run_again_after_the_next_run_was_deleted_by
     assert_eq!((get(&db, id).await?.next_run_at, db.count(WAITING).await?), (next, 1));
     Ok(())
 }
+
+/// A program creates its recurring jobs at every start, maybe before the maintenance has found out.
+#[tokio::test]
+async fn nor_if_it_is_created_or_enabled_again_before_the_maintenance_looks() -> Result<()> {
+    for disables in [false, true] {
+        let db = TestDb::new().await?;
+        let (client, jobs) = (db.client().await?, db.pitwheel().recurring());
+        let definition = recurring("k", "every 10m")?.misfire(Misfire::All);
+        let id = jobs.create(definition.clone()).await?.id;
+        make_older(&db, "55 minutes").await?;
+        for _ in 0..6 {
+            let run = db.claim_one().await?;
+            assert_eq!(end(&db, &run, Outcome::Verdict(().into())).await?, Settled::Written);
+        }
+        let next = get(&db, id).await?.next_run_at;
+        client.execute("delete from pitwheel.job", &[]).await?;
+        if disables {
+            jobs.disable(id).await?;
+        }
+        jobs.create(definition).await?;
+        plan_runs(&client, 0).await?;
+        let created = get(&db, id).await?;
+        assert_eq!(db.count(WAITING).await?, 1);
+        match disables {
+            // Enabled anew: its times count from then on.
+            true => assert!(created.next_run_at > Some(SystemTime::now()), "{created:?}"),
+            false => assert_eq!(created.next_run_at, next),
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_change_of_its_row_by_hand_concerns_the_run_that_carries_the_state() -> Result<()> {
+    for (change, live, payload) in [
+        ("update pitwheel.recurring set payload = '{\"n\": 2}'", 1, "{\"n\": 2}"),
+        ("update pitwheel.recurring set enabled = false", 0, ""),
+        ("delete from pitwheel.recurring", 0, ""),
+    ] {
+        let db = TestDb::new().await?;
+        let id = create(&db, "every 15m").await?;
+        ended(&db, &db.claim_one().await?, done()).await?;
+        let run = db.claim_one().await?;
+        db.client().await?.batch_execute(change).await?;
+        assert_eq!(complete(&db, &run).await?, Settled::Written, "{change}");
+        assert_eq!(db.count(LIVE).await?, live, "{change}");
+        if live == 1 {
+            let next = db.client().await?.query_one("select payload::text from pitwheel.job", &[]).await?;
+            assert_eq!(next.get::<_, &str>(0), payload);
+            assert_eq!(get(&db, id).await?.runs, 2, "what was counted is kept");
+        }
+    }
+    Ok(())
+}
