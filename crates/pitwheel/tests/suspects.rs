@@ -172,5 +172,30 @@ async fn the_turn_is_given_to_a_worker_that_can_use_it() -> Result<()> {
     db.expire(one).await?;
     db.sweep().await?;
     assert!(takes(two).await?, "its worker is dead");
+    let three = db.register().await?;
+    assert!(!takes(three).await?);
+    db.pitwheel().command_worker(two, WorkerCommand::Quiet).await?;
+    assert!(takes(three).await?, "its worker has become quiet");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_turn_that_cannot_be_taken_delays_no_other_job() -> Result<()> {
+    let db = TestDb::new().await?;
+    let jobs = Jobs::new();
+    suspect(&db).await?;
+    let mut client = db.client().await?;
+    let lock = client.transaction().await?;
+    lock.query("select from pitwheel.alone_turn for update", &[]).await?;
+    let running = start_worker(jobs.worker(&db));
+    for n in 10..13 {
+        db.pitwheel().enqueue(work(n)).await?;
+        let enqueued = Instant::now();
+        jobs.have_started([n]).await?;
+        assert!(enqueued.elapsed() < SOON, "{:?}", enqueued.elapsed());
+    }
+    lock.rollback().await?;
+    jobs.have_started([99]).await?;
+    running.stop().await?;
     Ok(())
 }

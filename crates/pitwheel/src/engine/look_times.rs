@@ -10,6 +10,8 @@ use futures_util::stream::FuturesUnordered;
 
 /// The interval of looks back.
 pub(super) const LOOK_BACK: Duration = Duration::from_secs(1);
+/// How long a look may take during which nothing is claimed.
+pub(crate) const LOOK_MAX: Duration = Duration::from_secs(5);
 /// A look back that takes long, because a transaction has been open for long, is made less often: it takes at most one part in
 /// this many of the time.
 const SHARE: u32 = 10;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::engine::claim::{claim_alone, take_turn};
 use crate::engine::claim_sink::ClaimSink;
-use crate::engine::look_times::LOOK_BACK;
+use crate::engine::look_times::{LOOK_BACK, LOOK_MAX};
 use crate::error::Error;
 use crate::postgres::Session;
 
@@ -49,9 +49,13 @@ impl Suspects {
     pub(super) async fn run_one_alone(&mut self, sink: &impl ClaimSink) -> Result<bool, Error> {
         let Some((begun, until)) = self.stopped else {
             let now = Instant::now();
-            if !self.wait.is_zero() && !turn(sink, self.wait).await? {
-                self.claim_again(now);
-                return Ok(false);
+            if !self.wait.is_zero() {
+                let taken = turn(sink, self.wait).await;
+                if !matches!(taken, Ok(true)) {
+                    // After an error too: other jobs must not wait for a turn that cannot be taken.
+                    self.claim_again(now);
+                    return taken;
+                }
             }
             self.stopped = Some((now, Instant::now() + self.wait));
             return Box::pin(self.run_one_alone(sink)).await;
@@ -68,7 +72,7 @@ impl Suspects {
         };
         let (queues, kinds) = (sink.queues(), sink.kinds());
         let claim = async |client: Arc<Session>| claim_alone(&client, worker, queues, kinds).await;
-        let suspect = sink.pool().run(claim).await;
+        let suspect = sink.pool().run_within(LOOK_MAX, claim).await;
         self.wait = sink.alone_wait();
         match suspect {
             Ok(Some(suspect)) => {
@@ -105,5 +109,6 @@ impl Suspects {
 
 async fn turn(sink: &impl ClaimSink, wait: Duration) -> Result<bool, Error> {
     let holder = sink.turn_holder();
-    sink.pool().run(async |client: Arc<Session>| take_turn(&client, holder, wait).await).await
+    let take = async |client: Arc<Session>| take_turn(&client, holder, wait).await;
+    sink.pool().run_within(LOOK_MAX, take).await
 }
