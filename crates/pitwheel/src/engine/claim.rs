@@ -204,8 +204,8 @@ pub async fn look_back(
         client,
         LOOK_BACK,
         &[
-            (&bounds.queues, Type::TEXT_ARRAY),
-            (&bounds.priorities, Type::INT2_ARRAY),
+            (&bounds.order.queues, Type::TEXT_ARRAY),
+            (&bounds.order.priorities, Type::INT2_ARRAY),
             (&floors.run_ats, Type::TIMESTAMPTZ_ARRAY),
             (&floors.ids, Type::INT8_ARRAY),
             (&bounds.run_ats, Type::TIMESTAMPTZ_ARRAY),

@@ -11,6 +11,8 @@
 //! bound was at a position have ended, and a look back finds nothing, that position becomes the floor. Claims and looks back read
 //! no level of a priority that no job has had; its bound moves with the others, its floor stays.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::job::claim::{Claimed, QueueSlots};
@@ -40,18 +42,28 @@ impl Position {
 
 /// The bound and the floor of every level of a node's queues.
 pub struct Cursor {
+    order: Arc<LevelOrder>,
+    /// In this order.
     levels: Vec<Level>,
     last_seen_at: SystemTime,
     lowered: u64,
 }
 
+/// The order of levels: the levels of a queue follow each other, from the highest priority to the lowest.
+pub(crate) struct LevelOrder {
+    /// The index of the first level of each queue. A node may have a thousand queues.
+    first: HashMap<String, usize>,
+    /// The queue of each level.
+    pub(crate) queues: Vec<String>,
+    /// The priority of each level.
+    pub(crate) priorities: Vec<i16>,
+}
+
 /// One position per level, as columns for `unnest`.
-#[derive(Default)]
 pub struct Bounds {
     /// How often bounds had been lowered when these were read.
     lowered: u64,
-    pub(crate) queues: Vec<String>,
-    pub(crate) priorities: Vec<i16>,
+    pub(crate) order: Arc<LevelOrder>,
     pub(crate) run_ats: Vec<SystemTime>,
     pub(crate) ids: Vec<i64>,
 }
@@ -59,15 +71,34 @@ pub struct Bounds {
 impl Bounds {
     /// The index of a queue's first level, counted from 1; the others follow it.
     pub(crate) fn first_level(&self, queue: &str) -> i32 {
-        let levels = PRIORITIES.count();
-        let at = self.queues.iter().step_by(levels).position(|known| known == queue);
-        i32::try_from(at.unwrap_or_default() * levels + 1).unwrap_or(1)
+        let first = self.order.first.get(queue).copied().unwrap_or_default();
+        i32::try_from(first + 1).unwrap_or(1)
+    }
+}
+
+impl LevelOrder {
+    fn of<'a>(queues: impl Iterator<Item = &'a str>) -> LevelOrder {
+        let mut order = LevelOrder { first: HashMap::new(), queues: Vec::new(), priorities: Vec::new() };
+        for queue in queues {
+            order.first.insert(queue.to_owned(), order.queues.len());
+            order.priorities.extend(PRIORITIES.rev());
+            order.queues.resize(order.priorities.len(), queue.to_owned());
+        }
+        order
+    }
+
+    /// Where the levels of a queue are.
+    fn levels_of(&self, queue: &str) -> std::ops::Range<usize> {
+        self.first.get(queue).map_or(0..0, |&first| first..first + PRIORITIES.count())
+    }
+
+    /// Where the level of a job is.
+    fn level_of(&self, queue: &str, priority: i16) -> Option<usize> {
+        self.levels_of(queue).find(|&at| self.priorities[at] == priority)
     }
 }
 
 struct Level {
-    queue: String,
-    priority: i16,
     bound: Position,
     /// Which time that bounds were lowered was the last one for this level. A claim that had begun before must not raise the
     /// bound again: it did not read what was found.
@@ -115,17 +146,11 @@ pub(crate) enum LevelLook {
 impl Cursor {
     /// All levels are read from the start.
     pub fn new<'a>(queues: impl Iterator<Item = &'a str>) -> Cursor {
-        let levels = queues.flat_map(|queue| {
-            PRIORITIES.rev().map(|priority| Level {
-                queue: queue.to_owned(),
-                priority,
-                bound: Position::BOTTOM,
-                lowered: 0,
-                floor: Position::BOTTOM,
-                mark: None,
-            })
-        });
-        Cursor { levels: levels.collect(), last_seen_at: UNIX_EPOCH, lowered: 0 }
+        let order = LevelOrder::of(queues);
+        let level =
+            |_: &i16| Level { bound: Position::BOTTOM, lowered: 0, floor: Position::BOTTOM, mark: None };
+        let levels = order.priorities.iter().map(level).collect();
+        Cursor { order: Arc::new(order), levels, last_seen_at: UNIX_EPOCH, lowered: 0 }
     }
 
     /// Moves the bounds on after a claim that read from `bounds` for these slots.
@@ -136,15 +161,16 @@ impl Cursor {
         claimed: &[Claimed],
         now: SystemTime,
     ) {
+        let mut found: HashMap<&str, usize> = HashMap::new();
         for job in claimed {
-            let position = Position { run_at: job.run_at, id: job.claim.id };
-            let level = |level: &&mut Level| level.priority == job.priority && *level.queue == *job.queue;
-            if let Some(level) = self.levels.iter_mut().find(level) {
-                level.raise(position, bounds.lowered);
+            *found.entry(&job.queue).or_default() += 1;
+            if let Some(at) = self.order.level_of(&job.queue, job.priority) {
+                let position = Position { run_at: job.run_at, id: job.claim.id };
+                self.levels[at].raise(position, bounds.lowered);
             }
         }
         for asked in slots_by_queue {
-            if claimed.iter().filter(|job| *job.queue == *asked.queue).count() < asked.slots {
+            if found.get(&*asked.queue).is_none_or(|&found| found < asked.slots) {
                 self.emptied(&asked.queue, now, bounds.lowered);
             }
         }
@@ -154,8 +180,8 @@ impl Cursor {
     /// poll would pass all jobs of kinds that only other workers handle.
     fn emptied(&mut self, queue: &str, now: SystemTime, lowered: u64) {
         let reached = Position { run_at: now - MARGIN, id: 0 };
-        let levels = self.levels.iter_mut().filter(|level| level.queue == queue);
-        levels.for_each(|level| level.raise(reached, lowered));
+        let levels = &mut self.levels[self.order.levels_of(queue)];
+        levels.iter_mut().for_each(|level| level.raise(reached, lowered));
     }
 
     /// The positions from which claims read.
@@ -169,14 +195,8 @@ impl Cursor {
     }
 
     fn columns(&self, position: impl Fn(&Level) -> Position) -> Bounds {
-        let mut bounds = Bounds { lowered: self.lowered, ..Bounds::default() };
-        for level in &self.levels {
-            bounds.queues.push(level.queue.clone());
-            bounds.priorities.push(level.priority);
-            bounds.run_ats.push(position(level).run_at);
-            bounds.ids.push(position(level).id);
-        }
-        bounds
+        let (run_ats, ids) = self.levels.iter().map(position).map(|at| (at.run_at, at.id)).unzip();
+        Bounds { lowered: self.lowered, order: self.order.clone(), run_ats, ids }
     }
 
     /// The result of a look back, in the order of the levels.
@@ -259,16 +279,16 @@ mod tests {
     }
 
     fn raise(cursor: &mut Cursor, position: Position, lowered: u64) {
-        let mut levels = cursor.levels.iter_mut();
-        levels.find(|level| level.priority == 0).unwrap().raise(position, lowered);
+        let at = cursor.order.level_of("q", 0).unwrap();
+        cursor.levels[at].raise(position, lowered);
     }
 
     fn level(cursor: &Cursor) -> &Level {
-        cursor.levels.iter().find(|level| level.priority == 0).unwrap()
+        &cursor.levels[cursor.order.level_of("q", 0).unwrap()]
     }
 
     fn look(cursor: &mut Cursor, snapshot: Snapshot, first: Option<Position>) {
-        let levels = cursor.levels.iter().map(|level| match first.filter(|_| level.priority == 0) {
+        let levels = cursor.order.priorities.iter().map(|priority| match first.filter(|_| *priority == 0) {
             Some(first) => LevelLook::Behind { first, free: Some(first) },
             None => LevelLook::Empty,
         });
@@ -336,7 +356,7 @@ mod tests {
     fn a_queue_has_its_levels_in_one_piece() {
         let bounds = Cursor::new(["a", "b"].into_iter()).bounds();
         assert_eq!((bounds.first_level("a"), bounds.first_level("b")), (1, 20));
-        assert!(bounds.queues[19..38].iter().all(|queue| queue == "b"));
-        assert_eq!(bounds.priorities[19..22], [9, 8, 7]);
+        assert!(bounds.order.queues[19..38].iter().all(|queue| queue == "b"));
+        assert_eq!(bounds.order.priorities[19..22], [9, 8, 7]);
     }
 }
