@@ -3,7 +3,7 @@
 //! A statement reads the clock for `run_at` before it writes its row. If it is not scheduled in between, the row appears later
 //! than its `run_at`, below what was read by then.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use pitwheel::engine::{self, Claimed, Cursor, QueueSlots};
@@ -117,6 +117,37 @@ async fn the_floor_does_not_pass_jobs_of_a_level_that_was_not_read() -> Result<(
     assert!(claim(&client, worker, &cursor).await?.is_empty(), "the bound has passed it");
     look_back_from_floors(&client, &mut cursor).await?;
     assert_eq!(claim(&client, worker, &cursor).await?.len(), 1);
+    Ok(())
+}
+
+/// A look back may read for long, and each node makes one.
+#[tokio::test]
+async fn a_look_back_in_progress_does_not_hide_what_it_has_found() -> Result<()> {
+    let db = TestDb::new().await?;
+    let (client, worker) = (db.client().await?, db.register().await?);
+    let cursor = Cursor::new(["default"].into_iter());
+    db.job().due_in_ms(-10_000).insert().await?;
+    let mut other = db.client().await?;
+    let look = other.transaction().await?;
+    let (queues, priorities) = (["default"; 19], (-9..=9).rev().collect::<Vec<i16>>());
+    let (floors, bounds) = ([UNIX_EPOCH; 19], [now(&client).await?; 19]);
+    let found = look
+        .query(
+            include_str!("../sql/engine/look_back.sql"),
+            &[
+                &&queues[..],
+                &priorities,
+                &&floors[..],
+                &&[0_i64; 19][..],
+                &&bounds[..],
+                &&[0_i64; 19][..],
+                &vec!["test"],
+            ],
+        )
+        .await?;
+    assert_eq!(found.iter().filter(|row| row.get::<_, Option<i64>>("id").is_some()).count(), 1);
+    assert_eq!(claim(&client, worker, &cursor).await?.len(), 1);
+    look.rollback().await?;
     Ok(())
 }
 

@@ -1,12 +1,11 @@
--- look_back.sql: for each level, the first job that waits between its floor and its bound, where claims no longer read, and the first of
--- these that no transaction has locked: a claim would skip the others, and read all that is behind them again.
+-- look_back.sql: for each level, the first job that waits between its floor and its bound, where claims no longer read.
 -- Also the clock and the transaction ids, from which the caller computes below which position no job can appear (cursor.rs). The
 -- id is a real one of this transaction: the next id of a snapshot can be one that an open transaction has already.
 -- Suspects are found in job_suspect, which has only them; the conditions with `is true` cannot be used to read job_due instead.
 -- Reads job_due from the floor, for the priorities that jobs have had. One row per level; nulls: no job waits there, or the level was
 -- not read (`is_read`).
 -- The kinds are a hashed subplan: an array of 1,000 would be searched from its start for every row.
-select level.n::int as level, behind.run_at, behind.id, free.run_at as free_run_at, free.id as free_id,
+select level.n::int as level, behind.run_at, behind.id,
     level.priority in (select used_priority.priority from pitwheel.used_priority) as is_read,
     clock_timestamp() as seen_at,
     pg_snapshot_xmin(pg_current_snapshot())::text::bigint as oldest_xid,
@@ -39,18 +38,4 @@ left join lateral (
     order by job.run_at, +job.id
     limit 1
 ) as behind on true
-left join lateral (
-    select job.run_at, job.id
-    from pitwheel.job
-    where job.queue = level.queue
-      and job.priority = level.priority
-      and (job.run_at, +job.id) >= (behind.run_at, behind.id)
-      and (job.run_at, +job.id) <= (level.bound_at, level.bound_id)
-      and job.holder is null
-      and job.crashes < 2
-      and (job.kind in (select unnest($7::text[]))) is true
-    order by job.run_at, +job.id
-    limit 1
-    for share skip locked
-) as free on true
 order by level.n

@@ -22,6 +22,7 @@ const CLAIM_ALONE: &str = include_str!("../../sql/engine/claim_alone.sql");
 const CLAIM_BY_ID: &str = include_str!("../../sql/engine/claim_by_id.sql");
 const CLAIM_REFUSAL: &str = include_str!("../../sql/engine/claim_refusal.sql");
 const LOOK_BACK: &str = include_str!("../../sql/engine/look_back.sql");
+const FIRST_FREE: &str = include_str!("../../sql/engine/first_free.sql");
 const UNKNOWN_HOLDS: &str = include_str!("../../sql/engine/unknown_holds.sql");
 
 /// Claims up to the given slots for one worker, reading from the cursor's bounds. Pass the result to [`Cursor::after`](crate::engine::Cursor::after).
@@ -61,8 +62,8 @@ pub async fn claim(
 pub struct ClaimedJobs {
     /// The jobs.
     pub jobs: Vec<Claimed>,
-    /// How many of the slots could have been filled: those of workers that were declared dead or are quiet could not. As many
-    /// as were given if there are no jobs.
+    /// How many of the slots could have been filled: those of workers that were declared dead or are quiet could not. The claims of the
+    /// engine count as many as were given if there are no jobs.
     pub alive_slots: usize,
 }
 
@@ -215,23 +216,63 @@ pub async fn look_back(
     )
     .await?;
     let first = rows.first().ok_or_else(|| Error::Invalid("a look back needs a queue".into()))?;
-    let free = |row: &Row| {
-        Some(Position { run_at: row.get::<_, Option<_>>("free_run_at")?, id: row.get("free_id") })
-    };
-    let levels = rows.iter().map(|row| match (row.get("is_read"), row.get("run_at")) {
+    let levels = rows.iter().map(|row| match (row.get("is_read"), position(row)) {
         (false, _) => LevelLook::NotRead,
         (true, None) => LevelLook::Empty,
-        (true, Some(run_at)) => {
-            LevelLook::Behind { first: Position { run_at, id: row.get("id") }, free: free(row) }
-        }
+        (true, Some(first)) => LevelLook::Behind { first, free: None },
     });
+    let mut levels: Vec<LevelLook> = levels.collect();
+    find_free(client, kinds, bounds, &mut levels).await?;
     Ok(LookedBack {
         snapshot: Snapshot {
             seen_at: first.get("seen_at"),
             oldest_xid: first.get("oldest_xid"),
             own_xid: first.get("own_xid"),
         },
-        levels: levels.collect(),
+        levels,
         suspects: first.get("suspects"),
     })
+}
+
+/// Finds the first job that is not locked in each level where one waits.
+async fn find_free(
+    client: &impl Sql,
+    kinds: &[String],
+    bounds: &Bounds,
+    levels: &mut [LevelLook],
+) -> Result<(), Error> {
+    let behind = levels.iter().enumerate().filter_map(|(at, look)| match look {
+        LevelLook::Behind { first, .. } => Some((at, *first)),
+        LevelLook::NotRead | LevelLook::Empty => None,
+    });
+    let (places, from): (Vec<usize>, Vec<Position>) = behind.unzip();
+    if places.is_empty() {
+        return Ok(());
+    }
+    let queues: Vec<&str> = places.iter().map(|&at| &*bounds.order.queues[at]).collect();
+    let priorities: Vec<i16> = places.iter().map(|&at| bounds.order.priorities[at]).collect();
+    let (from_times, from_ids): (Vec<_>, Vec<_>) = from.iter().map(|from| (from.run_at, from.id)).unzip();
+    let (to_times, to_ids): (Vec<_>, Vec<_>) =
+        places.iter().map(|&at| (bounds.run_ats[at], bounds.ids[at])).unzip();
+    let params: Params = &[
+        (&queues, Type::TEXT_ARRAY),
+        (&priorities, Type::INT2_ARRAY),
+        (&from_times, Type::TIMESTAMPTZ_ARRAY),
+        (&from_ids, Type::INT8_ARRAY),
+        (&to_times, Type::TIMESTAMPTZ_ARRAY),
+        (&to_ids, Type::INT8_ARRAY),
+        (&kinds, Type::TEXT_ARRAY),
+    ];
+    let rows = query(client, FIRST_FREE, params).await?;
+    let mut rows = rows.iter();
+    for look in levels {
+        if let LevelLook::Behind { free, .. } = look {
+            *free = rows.next().and_then(position);
+        }
+    }
+    Ok(())
+}
+
+fn position(row: &Row) -> Option<Position> {
+    Some(Position { run_at: row.get::<_, Option<_>>("run_at")?, id: row.get("id") })
 }

@@ -15,7 +15,7 @@ macro_rules! statement {
 }
 
 /// All statements that `by_id` checks.
-pub(crate) const STATEMENTS: [Statement; 30] = [
+pub(crate) const STATEMENTS: [Statement; 31] = [
     statement!(
         "engine/done.sql",
         "bigint[], bigint[], bigint[], tid[], bigint[]",
@@ -79,6 +79,11 @@ pub(crate) const STATEMENTS: [Statement; 30] = [
     statement!("engine/claim_by_id.sql", "bigint, bigint, text[], text", "1, (waiting())[1], '{test}', 'ada'"),
     statement!(
         "engine/look_back.sql",
+        "text[], smallint[], timestamptz[], bigint[], timestamptz[], bigint[], text[]",
+        "'{default}', '{0}', array[now() - interval '10 minutes'], '{0}', array[now()], '{0}', '{test}'"
+    ),
+    statement!(
+        "engine/first_free.sql",
         "text[], smallint[], timestamptz[], bigint[], timestamptz[], bigint[], text[]",
         "'{default}', '{0}', array[now() - interval '10 minutes'], '{0}', array[now()], '{0}', '{test}'"
     ),
