@@ -108,8 +108,8 @@ impl DatabaseError {
     }
 
     /// Whether Postgres refused the values of a statement: it may take others. Not if the schema, the rights or the state of the
-    /// transaction is wrong, nor if the server itself has a problem (with a file, its configuration, or its own code): then it refuses
-    /// every statement.
+    /// transaction is wrong, nor if the server itself has a problem (with a file, its configuration, or its own code): the values are not
+    /// to blame.
     pub(crate) fn refuses_values(&self) -> bool {
         match self {
             DatabaseError::Unreachable(_) => false,
@@ -118,6 +118,16 @@ impl DatabaseError {
                 !self.is_transient() && !of_all.iter().any(|class| code.starts_with(class))
             }
         }
+    }
+
+    /// Whether the server met a damaged row, page or file, or a fault of its own. It may concern one row of many, and pass.
+    pub(crate) fn is_fault_of_server(&self) -> bool {
+        matches!(self, DatabaseError::Refused { code, .. } if code.starts_with("58") || code.starts_with("XX"))
+    }
+
+    /// Whether the statement may pass without some of its rows: they are locked, cannot be read, or have values that Postgres refuses.
+    pub(crate) fn concerns_rows(&self) -> bool {
+        self.is_locked() || self.is_fault_of_server() || self.refuses_values()
     }
 
     /// Whether a row or a table was locked: the same statement may pass without it, or later.

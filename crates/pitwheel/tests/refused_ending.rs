@@ -94,6 +94,48 @@ async fn a_worker_retries_the_job_and_settles_the_others() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_damaged_row_delays_no_other_ending() -> Result<()> {
+    let db = TestDb::new().await?;
+    db.client().await?.batch_execute(&REFUSE.replace("22023", "XX001")).await?;
+    let handler = async |work: Work, _: Context| match work.n {
+        7 => Verdict::complete_with(&"bad").map_err(anyhow::Error::from),
+        _ => Ok(Verdict::complete()),
+    };
+    db.pitwheel().enqueue_many((0..50).map(|n| NewJob::of(&Work { n }))).await?;
+    let running = start_worker(worker(db.pitwheel()).handle(handler));
+    let done = "select count(*) from pitwheel.job_history where state = 'done'";
+    wait_until("the others are done", async || Ok(db.count(done).await? == 49)).await?;
+    let failed = "select count(*) from pitwheel.job where errors is not null";
+    assert_eq!(db.count(failed).await?, 0, "its values are not to blame");
+    db.client().await?.batch_execute("drop trigger refuse on pitwheel.job_history").await?;
+    wait_until("it is done too", async || Ok(db.count(done).await? == 50)).await?;
+    assert_eq!(running.stop().await?.lost, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn progress_that_postgres_refuses_delays_no_ending() -> Result<()> {
+    let db = TestDb::new().await?;
+    let refuse = "create function refuse() returns trigger language plpgsql as $$
+        begin
+            raise exception 'this is refused' using errcode = '22P05';
+        end $$;
+        create trigger refuse before update of progress on pitwheel.job for each row when (new.progress is not null)
+            execute function refuse();";
+    db.client().await?.batch_execute(refuse).await?;
+    let handler = async |_: Work, context: Context| {
+        context.progress(0.5, "half");
+        Ok::<_, String>(())
+    };
+    db.pitwheel().enqueue_many((0..50).map(|n| NewJob::of(&Work { n }))).await?;
+    let running = start_worker(worker(db.pitwheel()).handle(handler));
+    let done = "select count(*) from pitwheel.job_history where state = 'done'";
+    wait_until("all are done", async || Ok(db.count(done).await? == 50)).await?;
+    assert_eq!(running.stop().await?.lost, 0);
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_worker_buries_the_job_after_its_last_attempt() -> Result<()> {
     let db = TestDb::new().await?;
     db.client().await?.batch_execute(REFUSE).await?;

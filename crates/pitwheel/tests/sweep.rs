@@ -282,6 +282,14 @@ async fn a_settle_finds_a_row_that_has_moved() -> Result<()> {
 
 #[tokio::test]
 async fn jobs_that_postgres_refuses_to_release_keep_none_behind_them_held() -> Result<()> {
+    // Refused values, and a damaged row.
+    for code in ["P0001", "XX001"] {
+        keep_none_behind_them_held(code).await?;
+    }
+    Ok(())
+}
+
+async fn keep_none_behind_them_held(code: &str) -> Result<()> {
     let db = TestDb::new().await?;
     let client = db.client().await?;
     let dead = db.register().await?;
@@ -293,15 +301,15 @@ async fn jobs_that_postgres_refuses_to_release_keep_none_behind_them_held() -> R
     let holds = "insert into pitwheel.hold (worker, job_ids) select $1::bigint, array_agg(n) from generate_series(1, 1201) as n group by n / 40";
     client.execute(holds, &[&dead]).await?;
     client
-        .batch_execute(
+        .batch_execute(&format!(
             "create sequence tries;
             create function refuse() returns trigger language plpgsql as $$
             begin
                 perform nextval('tries');
-                raise exception 'this is refused';
+                raise exception 'this is refused' using errcode = '{code}';
             end $$;
-            create trigger refuse before update on pitwheel.job for each row when (old.kind = 'refused') execute function refuse();",
-        )
+            create trigger refuse before update on pitwheel.job for each row when (old.kind = 'refused') execute function refuse();"
+        ))
         .await?;
     db.expire(dead).await?;
     declare_dead(&client, Duration::ZERO, Duration::from_secs(3600)).await?;

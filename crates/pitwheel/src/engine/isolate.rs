@@ -44,15 +44,12 @@ impl<'a, T> Parts<'a, T> {
         }
     }
 
-    /// Bisects a part that Postgres refused, or that waited for too long. Returns an error that would meet every part.
+    /// Bisects a part that Postgres refused or could not read, or that waited for too long. Returns an error that would meet every part.
     pub(super) fn failed(&mut self, part: &'a [T], error: Error) -> Result<(), Error> {
         match error {
-            Error::Database(error) if error.is_locked() => {
-                self.failures.waits += 1;
-                self.problem = Some(error);
-            }
-            Error::Database(error) if error.refuses_values() => {
-                self.failures.refusals += 1;
+            Error::Database(error) if error.concerns_rows() => {
+                self.failures.waits += usize::from(error.is_locked());
+                self.failures.refusals += usize::from(!error.is_locked());
                 self.problem = Some(error);
             }
             error => return Err(error),

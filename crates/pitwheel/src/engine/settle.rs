@@ -93,7 +93,7 @@ async fn write_batch(client: &impl Sql, batch: &[Settlement], holds: &[i64]) -> 
         if !which.is_empty() {
             let completed = complete(client, statement, batch, &which, holds, &mut results).await;
             // One of the rows is locked, or refused: finish.sql finds out which.
-            if unless_locked(completed)? {
+            if was_executed(completed)? {
                 holds = &[];
             }
         }
@@ -115,7 +115,7 @@ async fn write_batch(client: &impl Sql, batch: &[Settlement], holds: &[i64]) -> 
     }
     if !done_runs.is_empty() {
         let completed = complete_runs(client, batch, &done_runs, holds, &mut results).await;
-        if unless_locked(completed)? {
+        if was_executed(completed)? {
             holds = &[];
         }
         runs.extend(done_runs.iter().filter(|&&at| results[at] != SettleResult::Written));
@@ -199,11 +199,11 @@ async fn find_already_settled(client: &impl Sql, batch: &[Settlement], results: 
     }
 }
 
-/// Whether the statement was executed. False: it met a row that is locked, or that Postgres refuses.
-fn unless_locked(executed: Result<(), Error>) -> Result<bool, Error> {
+/// Whether the statement was executed. False: it met a row that has to wait, or that Postgres refuses.
+fn was_executed(executed: Result<(), Error>) -> Result<bool, Error> {
     match executed {
         Ok(()) => Ok(true),
-        Err(Error::Database(error)) if error.is_locked() || error.refuses_values() => Ok(false),
+        Err(Error::Database(error)) if error.concerns_rows() => Ok(false),
         Err(error) => Err(error),
     }
 }
@@ -235,8 +235,8 @@ async fn settle_runs(
 }
 
 /// Writes the endings of each part together. If Postgres refuses them, bisects them until the one that it refuses stands alone. Likewise if
-/// one of them waits for another transaction: a follower with a key that is enqueued there, or whose live job ends there. If a whole table
-/// is locked, every part waits: after some waits a part is not split any more, then not tried any more, and its worker comes back with it.
+/// one of them waits for another transaction, as a follower does with a key that is enqueued there, or if one cannot be read. If a whole
+/// table is locked, every part waits: after some waits a part is not split any more, then not tried any more, and its worker comes back.
 async fn write_each<'a>(
     client: &impl Sql,
     statement: Statement<'_>,
@@ -263,17 +263,15 @@ async fn write_each<'a>(
             (Err(Error::Database(error)), [only]) if error.refuses_values() => {
                 results[*only] = SettleResult::Refused(error.to_string());
             }
-            (Err(Error::Database(error)), _)
-                if error.is_locked() && (waits >= WAITS_MAX || part.len() == 1) =>
-            {
-                waits += 1;
-                part.iter().for_each(|&at| results[at] = SettleResult::Locked);
-                notes.waited.extend(part);
-            }
-            (Err(Error::Database(error)), _) if error.refuses_values() || error.is_locked() => {
+            (Err(Error::Database(error)), _) if error.concerns_rows() => {
                 waits += usize::from(error.is_locked());
-                let (first, rest) = part.split_at(part.len() / 2);
-                parts.extend([rest, first]);
+                if part.len() == 1 || (error.is_locked() && waits > WAITS_MAX) {
+                    part.iter().for_each(|&at| results[at] = SettleResult::Locked);
+                    notes.waited.extend(part);
+                } else {
+                    let (first, rest) = part.split_at(part.len() / 2);
+                    parts.extend([rest, first]);
+                }
             }
             (Err(error), _) => return Err(error),
         }

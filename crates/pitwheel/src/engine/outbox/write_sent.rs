@@ -52,7 +52,7 @@ pub(super) async fn write_sent(strategy: &mut impl WriteSent, sent: &[Event]) ->
     if !*strategy.meets_locks() {
         match strategy.write(sent).await {
             Err(Error::Database(error)) if error.is_locked() => *strategy.meets_locks() = true,
-            Err(Error::Database(error)) if error.refuses_values() => {}
+            Err(Error::Database(error)) if error.refuses_values() || error.is_fault_of_server() => {}
             all => return Ok(Written { lost: all?, ..written }),
         }
     }
@@ -83,7 +83,7 @@ async fn write_others(
                 written.lost += lost;
                 continue;
             }
-            Err(Error::Database(error)) if error.refuses_values() => error,
+            Err(Error::Database(error)) if error.refuses_values() || error.is_fault_of_server() => error,
             Err(error) => {
                 *strategy.meets_locks() |= matches!(&error, Error::Database(error) if error.is_locked());
                 return Err(error);
