@@ -1,5 +1,6 @@
 //! Work goes on beside whatever stands still: dead workers, locked rows, suspects, failed claims.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -8,6 +9,37 @@ use pitwheel::engine::{self, Cursor, Registration, Settlement, settle};
 use pitwheel::{Claim, Context, NewJob, Pitwheel, State, Worker};
 use pitwheel_testkit::{TestDb, Work, start_worker, wait_until, work, worker};
 use tokio::sync::Notify;
+
+/// The callers of a pool get the connection that was used last.
+#[tokio::test]
+async fn a_statement_that_was_given_up_holds_up_no_other_caller() -> Result<()> {
+    let db = TestDb::new().await?;
+    let mut options = pitwheel::Options::default();
+    options.connections = 2;
+    let pitwheel = Pitwheel::connect_with(db.url(), options).await?;
+    let id = db.job().insert().await?;
+    let mut client = db.client().await?;
+    let lock = client.transaction().await?;
+    lock.query("select from pitwheel.job where id = $1 for update", &[&id]).await?;
+    let cancel = tokio::spawn({
+        let pitwheel = pitwheel.clone();
+        async move { pitwheel.cancel(id).await }
+    });
+    let waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
+    wait_until("it waits for the lock", async || Ok(db.count(waits).await? == 1)).await?;
+    cancel.abort();
+    assert!(cancel.await.is_err_and(|error| error.is_cancelled()));
+    for _ in 0..3 {
+        tokio::time::timeout(Duration::from_secs(5), pitwheel.queues()).await??;
+    }
+    lock.rollback().await?;
+    // Its connection is not lost: both are used at a time.
+    wait_until("it was answered", async || Ok(db.count(waits).await? == 0)).await?;
+    let both = async { tokio::join!(pitwheel.queues(), pitwheel.queues()) };
+    let (one, two) = tokio::time::timeout(Duration::from_secs(5), both).await?;
+    one.and(two)?;
+    Ok(())
+}
 
 #[tokio::test]
 async fn a_gap_moves_leases_on_by_its_length_and_no_more() -> Result<()> {
@@ -24,7 +56,7 @@ async fn a_gap_moves_leases_on_by_its_length_and_no_more() -> Result<()> {
     let first = db.sweep().await?;
     assert!(first.leases_extended && first.dead.is_empty(), "{first:?}");
     assert_eq!(db.sweep().await?.dead.len(), 1, "the one that was silent before the gap");
-    assert_eq!(engine::alive_workers(&client, &[dead, alive]).await?, [alive]);
+    assert_eq!(engine::alive_workers(&client, &[dead, alive]).await?, HashMap::from([(alive, false)]));
     Ok(())
 }
 

@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
+use tokio_postgres::Client;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, IsolationLevel};
 
 use crate::error::Error;
 use crate::postgres::{Params, Pool, query};
@@ -28,10 +28,9 @@ impl Parked<'_> {
     /// Returns the entities that were parked, each with the number of events that were put back.
     pub(crate) async fn end(&self, pool: &Pool) -> Result<Vec<(String, i64)>, Error> {
         let mut client = pool.get().await?;
-        let begin = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
-        let transaction = begin.start().await?;
+        let transaction = client.begin().await?;
         transaction.batch_execute(UNPARK_LIMIT).await?;
-        let ended = self.end_within(transaction.client()).await?;
+        let ended = self.end_within(&transaction).await?;
         transaction.commit().await?;
         Ok(ended)
     }

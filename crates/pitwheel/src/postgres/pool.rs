@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, QueueMode, RecyclingMethod, Runtime};
 use tokio::sync::OnceCell;
+use tokio::time::timeout;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{Client, Config, NoTls};
 
-use super::session::Session;
+use super::session::{Session, no_answer};
 use super::settings::Settings;
 use super::tls::tls;
-use crate::error::{DatabaseError, Error};
+use crate::error::Error;
 
 const SERVER_ADDRESS: &str = include_str!("../../sql/postgres/server_address.sql");
 
@@ -24,7 +25,8 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 const STATEMENT_MAX: Duration = Duration::from_secs(30);
 /// How long a statement of a loop waits for a locked row. Long enough for the short transactions of the engine itself.
 const LOCK_WAIT: Duration = Duration::from_millis(200);
-/// How soon a connection that is in use may be free, if the server has none left.
+/// How soon a connection that is in use may be free, if the server has none left. Each time it is not, twice as long: another connection
+/// may be tried, and the server starts a process to refuse it.
 const IN_USE: Duration = Duration::from_millis(20);
 /// The SQLSTATE of a server that has no connection left.
 const TOO_MANY_CONNECTIONS: &str = "53300";
@@ -100,9 +102,11 @@ impl Pool {
         Ok(Pool { pool, config, direct, settings, on_error, spare: None })
     }
 
-    /// A connection, returned to the pool when it is dropped.
+    /// A connection, returned to the pool when it is dropped and its statements were answered.
     pub async fn get(&self) -> Result<Session, Error> {
-        let connection = self.pool.get().await?;
+        // The limits of the pool are for a free place and for the handshake; the settings are sent after these.
+        let connection = timeout(self.settings.limit, self.pool.get()).await;
+        let connection = connection.map_err(|_| no_answer(self.settings.limit))??;
         let direct = self.direct.get().copied().unwrap_or(false);
         Ok(Session::new(connection, direct, self.settings))
     }
@@ -126,7 +130,7 @@ impl Pool {
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let session = tokio::time::timeout(limit, self.get()).await;
+        let session = timeout(limit, self.get()).await;
         self.run_on(session.unwrap_or_else(|_| Err(no_answer(limit))), limit, step).await
     }
 
@@ -176,7 +180,7 @@ impl Pool {
     {
         let session = Arc::new(session.inspect_err(|error| self.failed(error))?);
         // A statement of its own: after a timeout the step's future, and its reference to the session, are dropped here.
-        let done = tokio::time::timeout(limit, step(session.clone())).await;
+        let done = timeout(limit, step(session.clone())).await;
         let done = done.unwrap_or_else(|_| {
             if let Ok(session) = Arc::try_unwrap(session) {
                 session.close();
@@ -221,10 +225,6 @@ fn set_up(config: Arc<Config>, direct: Arc<OnceCell<bool>>, settings: Settings) 
             Ok(())
         })
     })
-}
-
-fn no_answer(limit: Duration) -> Error {
-    Error::Database(DatabaseError::Unreachable(format!("no answer for {limit:?}")))
 }
 
 /// Whether the server accepted the connection at the address that was dialled. Behind a pooler it did not, and a statement

@@ -3,17 +3,24 @@
 use std::future::Future;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use deadpool_postgres::Object;
+use tokio::runtime::Handle;
+use tokio::time::timeout;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Row, Statement};
+use tokio_postgres::{Client, IsolationLevel, Row, Statement};
 
 use super::settings::Settings;
-use crate::error::Error;
+use crate::error::{DatabaseError, Error};
 
 /// The transaction of a statement that is sent through a pooler.
 const BEGIN: &str = include_str!("../../sql/postgres/begin.sql");
 const COMMIT: &str = include_str!("../../sql/postgres/commit.sql");
+
+/// Why a session has a connection: it is given up when the session is dropped.
+const IN_USE: &str = "a session in use has a connection";
 
 /// The parameters of a statement, each with its type.
 pub(crate) type Params<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
@@ -50,33 +57,46 @@ impl Sql for Client {
     }
 }
 
-/// A connection out of a pool.
+/// A connection out of a pool. When it is dropped, it goes back to its pool, or waits for the answer that its caller did not wait for.
 pub struct Session {
-    connection: Object,
+    /// `None` while it is dropped.
+    connection: Option<Object>,
     /// There is no pooler in between, so the session keeps its settings, and statements may be prepared: that saves planning, a
     /// tenth of the cost of a batch.
     direct: bool,
     settings: Settings,
+    /// A caller gave up before its statement was answered.
+    is_unanswered: AtomicBool,
 }
 
 impl Sql for Session {
     async fn rows(&self, sql: &str, params: Params<'_>) -> Result<Vec<Row>, Error> {
-        if !self.direct {
-            return self.rows_pooled(sql, params).await;
-        }
-        let types: Vec<Type> = params.iter().map(|(_, kind)| kind.clone()).collect();
-        let statement = self.prepared(sql, &types).await?;
-        let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
-        Ok(self.connection.query(&statement, &values).await?)
+        self.answer(async {
+            if !self.direct {
+                return self.rows_pooled(sql, params).await;
+            }
+            let types: Vec<Type> = params.iter().map(|(_, kind)| kind.clone()).collect();
+            let statement = self.prepared(sql, &types).await?;
+            let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
+            Ok(self.query(&statement, &values).await?)
+        })
+        .await
     }
 
     async fn rows_once(&self, sql: &str, params: Params<'_>) -> Result<Vec<Row>, Error> {
-        if self.direct { Client::rows(self, sql, params).await } else { self.rows_pooled(sql, params).await }
+        self.answer(async {
+            if self.direct {
+                Client::rows(self, sql, params).await
+            } else {
+                self.rows_pooled(sql, params).await
+            }
+        })
+        .await
     }
 
     async fn ready(&self, sql: &str, types: &[Type]) -> Result<(), Error> {
         if self.direct {
-            self.prepared(sql, types).await?;
+            self.answer(self.prepared(sql, types)).await?;
         }
         Ok(())
     }
@@ -98,16 +118,38 @@ impl<T: Sql + Send> Sql for Arc<T> {
 
 impl Session {
     pub(super) fn new(connection: Object, direct: bool, settings: Settings) -> Session {
-        Session { connection, direct, settings }
+        Session { connection: Some(connection), direct, settings, is_unanswered: AtomicBool::new(false) }
     }
 
     /// Closes the connection instead of returning it to its pool.
-    pub(super) fn close(self) {
-        drop(Object::take(self.connection));
+    pub(super) fn close(mut self) {
+        drop(self.connection.take().map(Object::take));
+    }
+
+    /// Begins a transaction in which each statement sees what was committed before it.
+    pub(crate) async fn begin(&mut self) -> Result<Transaction<'_>, Error> {
+        let sent = Sent { is_unanswered: &self.is_unanswered, is_answered: false };
+        let client = self.connection.as_mut().expect(IN_USE);
+        let begin = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
+        Ok(Transaction { begun: begin.start().await?, sent })
+    }
+
+    fn connection(&self) -> &Object {
+        self.connection.as_ref().expect(IN_USE)
+    }
+
+    /// Waits for the answer to a statement, within the limit of the session. If the caller gives up before, the session is not used again
+    /// until the statement was answered.
+    async fn answer<T>(&self, statement: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let sent = Sent { is_unanswered: &self.is_unanswered, is_answered: false };
+        let answer = timeout(self.settings.limit, statement).await;
+        let answer = answer.map_err(|_| no_answer(self.settings.limit))?;
+        sent.was_answered();
+        answer
     }
 
     async fn prepared(&self, sql: &str, types: &[Type]) -> Result<Statement, Error> {
-        Ok(self.connection.prepare_typed_cached(sql, types).await?)
+        Ok(self.connection().prepare_typed_cached(sql, types).await?)
     }
 
     /// In a transaction of its own that pins the settings, since the next statement may get another session. All four messages
@@ -132,14 +174,83 @@ impl Deref for Session {
     type Target = Client;
 
     fn deref(&self) -> &Client {
-        &self.connection
+        self.connection()
     }
 }
 
 impl DerefMut for Session {
     fn deref_mut(&mut self) -> &mut Client {
-        &mut self.connection
+        self.connection.as_mut().expect(IN_USE)
     }
+}
+
+/// The next caller would wait behind a statement that was given up, for as long as it waits for a lock. So the connection keeps its place in
+/// the pool until it has answered, and is closed if it does not.
+impl Drop for Session {
+    fn drop(&mut self) {
+        let Some(connection) = self.connection.take() else { return };
+        if !*self.is_unanswered.get_mut() {
+            return;
+        }
+        let limit = self.settings.limit;
+        match Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn(return_when_answered(connection, limit))),
+            Err(_) => drop(Object::take(connection)),
+        }
+    }
+}
+
+async fn return_when_answered(connection: Object, limit: Duration) {
+    let answered = timeout(limit, connection.check_connection()).await;
+    if !matches!(answered, Ok(Ok(()))) {
+        drop(Object::take(connection));
+    }
+}
+
+/// Says that the session has unanswered statements if it is dropped before they were answered.
+struct Sent<'a> {
+    is_unanswered: &'a AtomicBool,
+    is_answered: bool,
+}
+
+impl Sent<'_> {
+    fn was_answered(mut self) {
+        self.is_answered = true;
+    }
+}
+
+impl Drop for Sent<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.is_unanswered.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A transaction of a session. Rolled back when it is dropped.
+pub(crate) struct Transaction<'a> {
+    begun: deadpool_postgres::Transaction<'a>,
+    sent: Sent<'a>,
+}
+
+impl Transaction<'_> {
+    pub(crate) async fn commit(self) -> Result<(), Error> {
+        self.begun.commit().await?;
+        self.sent.was_answered();
+        Ok(())
+    }
+}
+
+impl Deref for Transaction<'_> {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        self.begun.client()
+    }
+}
+
+pub(crate) fn no_answer(limit: Duration) -> Error {
+    Error::Database(DatabaseError::Unreachable(format!("no answer for {limit:?}")))
 }
 
 /// Runs one statement that is not worth preparing, and returns its rows.

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use tokio_postgres::Client;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, IsolationLevel};
 
 use crate::engine::outbox::source::SourceTable;
-use crate::error::{DatabaseError, Error};
-use crate::postgres::{Params, Pool, Sql, query};
+use crate::error::Error;
+use crate::postgres::{Params, Pool, Sql, no_answer, query};
 
 const CLAIM_LIMIT: &str = include_str!("../../../sql/outbox/claim_limit.sql");
 
@@ -80,25 +80,22 @@ impl Claims {
         limit: Duration,
     ) -> Result<Vec<(String, String)>, Error> {
         let claimed = tokio::time::timeout(limit, self.lock_and_claim(keys, relay)).await;
-        claimed.unwrap_or_else(|_| {
-            Err(Error::Database(DatabaseError::Unreachable(format!("no answer for {limit:?}"))))
-        })
+        claimed.unwrap_or_else(|_| Err(no_answer(limit)))
     }
 
     /// In one transaction: the locks, then the claims, by a statement of its own, which sees what was committed before the locks were
     /// taken.
     async fn lock_and_claim(&self, keys: &[String], relay: &str) -> Result<Vec<(String, String)>, Error> {
         let mut client = self.pool.get().await?;
-        let begin = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
-        let transaction = begin.start().await?;
+        let transaction = client.begin().await?;
         let (limited, locked) =
-            tokio::join!(transaction.batch_execute(CLAIM_LIMIT), self.lock(transaction.client(), keys));
+            tokio::join!(transaction.batch_execute(CLAIM_LIMIT), self.lock(&transaction, keys));
         limited?;
         let locked = locked?;
         let params: Params =
             &[(&self.source_name, Type::TEXT), (&locked, Type::TEXT_ARRAY), (&relay, Type::TEXT)];
         let sql = include_str!("../../../sql/outbox/claim_entities.sql");
-        let claimed = query(transaction.client(), sql, params).await?;
+        let claimed = query(&*transaction, sql, params).await?;
         transaction.commit().await?;
         Ok(claimed.iter().map(|row| (row.get(0), row.get(1))).collect())
     }

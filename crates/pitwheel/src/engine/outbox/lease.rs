@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use tokio_postgres::IsolationLevel;
 use tokio_postgres::types::Type;
 
 use crate::engine::enqueue::millis;
@@ -157,10 +156,9 @@ impl RelayLease {
         // A dead relay must not keep others out.
         self.sweep().await?;
         let mut client = self.pool.get().await?;
-        let begin = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
-        let transaction = begin.start().await?;
+        let transaction = client.begin().await?;
         let lock = include_str!("../../../sql/outbox/lock_registration.sql");
-        query(transaction.client(), lock, &[(&self.source, Type::TEXT)]).await?;
+        query(&*transaction, lock, &[(&self.source, Type::TEXT)]).await?;
         let lease = millis(self.options.lease);
         let params: Params = &[
             (&self.options.name, Type::TEXT),
@@ -170,7 +168,7 @@ impl RelayLease {
             (&self.options.shards, Type::INT2_ARRAY),
         ];
         let sql = include_str!("../../../sql/outbox/register_relay.sql");
-        let rows = query(transaction.client(), sql, params).await?;
+        let rows = query(&*transaction, sql, params).await?;
         transaction.commit().await?;
         let source = &self.source;
         rows.first().map(|row| row.get(0)).ok_or_else(|| {
