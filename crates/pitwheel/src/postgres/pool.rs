@@ -28,6 +28,7 @@ const LOCK_WAIT: Duration = Duration::from_millis(200);
 /// How soon a connection that is in use may be free, if the server has none left. Each time it is not, twice as long: another connection
 /// may be tried, and the server starts a process to refuse it.
 const IN_USE: Duration = Duration::from_millis(20);
+const IN_USE_MAX: Duration = Duration::from_millis(500);
 /// The SQLSTATE of a server that has no connection left.
 const TOO_MANY_CONNECTIONS: &str = "53300";
 /// TCP keepalives on an idle connection: the first after this long, then a few at an interval. A server that vanished is noticed after
@@ -159,10 +160,12 @@ impl Pool {
         let until = Instant::now() + self.settings.limit;
         loop {
             match other.run_within(until.saturating_duration_since(Instant::now()), &step).await {
+        let mut pause = IN_USE;
                 Err(Error::Database(error))
                     if error.refused_with(TOO_MANY_CONNECTIONS) && Instant::now() < until =>
                 {
-                    tokio::time::sleep(IN_USE).await;
+                    tokio::time::sleep(pause).await;
+                    pause = (2 * pause).min(IN_USE_MAX);
                 }
                 done => return done,
             }
