@@ -93,6 +93,21 @@ impl Ended {
     }
 }
 
+/// How many jobs to claim for each queue, at most `max` in all. Each gets a part at first, so that an idle queue is asked although another
+/// one has room for a whole claim; what is left goes to those that come first.
+fn shares(wanted: &[(usize, usize)], max: usize) -> Vec<usize> {
+    let part = (max / wanted.len().max(1)).max(1);
+    let (mut shares, mut left) = (vec![0; wanted.len()], max);
+    for limit in [part, max] {
+        for ((_, wanted), share) in wanted.iter().zip(&mut shares) {
+            let more = (*wanted).min(limit).saturating_sub(*share).min(left);
+            *share += more;
+            left -= more;
+        }
+    }
+    shares
+}
+
 impl Slots {
     /// `budget`: how many jobs may be claimed in all.
     pub(super) fn new(queues: Vec<QueueSlots>, budget: Option<usize>) -> Slots {
@@ -126,19 +141,20 @@ impl Slots {
             return reserved;
         }
         let count = self.queues.len();
-        self.turn = (self.turn + 1) % count;
-        for at in (0..count).map(|n| (self.turn + n) % count) {
+        let in_turn = (0..count).map(|n| (self.turn + n) % count);
+        let asked = in_turn.filter(|&at| only.is_none_or(|only| only.contains(&self.queues[at].name)));
+        let wanted =
+            asked.map(|at| (at, self.queues[at].wanted(self.budget))).filter(|(_, slots)| *slots > 0);
+        let wanted: Vec<(usize, usize)> = wanted.collect();
+        let shares = shares(&wanted, self.budget.map_or(CLAIM_MAX, |left| left.min(CLAIM_MAX)));
+        let left_out = shares.iter().position(|slots| *slots == 0);
+        self.turn = left_out.map_or((self.turn + 1) % count, |n| wanted[n].0);
+        for ((at, _), slots) in wanted.into_iter().zip(shares).filter(|(_, slots)| *slots > 0) {
             let queue = &mut self.queues[at];
-            if only.is_some_and(|only| !only.contains(&queue.name)) {
-                continue;
-            }
-            let slots = queue.wanted(self.budget).min(CLAIM_MAX - reserved.total);
-            if slots > 0 {
-                queue.reserved += slots;
-                self.budget = self.budget.map(|left| left - slots);
-                reserved.total += slots;
-                reserved.slots_by_queue.push(QueueSlots { queue: queue.name.clone(), slots });
-            }
+            queue.reserved += slots;
+            self.budget = self.budget.map(|left| left - slots);
+            reserved.total += slots;
+            reserved.slots_by_queue.push(QueueSlots { queue: queue.name.clone(), slots });
         }
         reserved
     }
@@ -310,5 +326,33 @@ impl Slots {
             self.holds.remove(&hold);
             self.emptied.push(hold);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_queue_is_asked_although_others_have_room_for_whole_claims() {
+        assert_eq!(shares(&[(0, 520), (1, 20)], 500), [480, 20]);
+        assert_eq!(shares(&[(0, 520); 10], 500), [50; 10]);
+        assert_eq!(shares(&[(0, 20); 10], 500), [20; 10]);
+        assert_eq!(shares(&[(0, 3), (1, 3)], 2), [1, 1], "a budget");
+        assert_eq!(shares(&[], 500), [0; 0]);
+    }
+
+    #[test]
+    fn queues_that_a_claim_left_out_are_first_in_the_next_one() {
+        let queues = (0..1200).map(|n| QueueSlots { queue: n.to_string(), slots: 1 });
+        let mut slots = Slots::new(queues.collect(), None);
+        let mut asked = HashSet::new();
+        for _ in 0..3 {
+            let reserved = slots.reserve(None);
+            assert!(reserved.total <= CLAIM_MAX);
+            slots.unreserve(&reserved, 0);
+            asked.extend(reserved.slots_by_queue.into_iter().map(|asked| asked.queue));
+        }
+        assert_eq!(asked.len(), 1200);
     }
 }
