@@ -290,6 +290,28 @@ impl Drop for Silent {
     }
 }
 
+/// Its network is broken, or its backend hangs. Others of the worker are not.
+#[tokio::test]
+async fn a_silent_connection_stops_the_claims_for_seconds_only() -> Result<()> {
+    let server = Server::start(ServerOptions::temporary())?;
+    let pitwheel = Pitwheel::connect(&server.url()).await?;
+    pitwheel.migrate().await?;
+    let client = connect(&server.url()).await?;
+    let running = start_worker(worker(&pitwheel).handle(async |_: Work, _: Context| Ok::<_, String>(())));
+    pitwheel.enqueue(&Work { n: 1 }).await?;
+    time_until("it is done", async || Ok(count(&client, DONE).await? == 1)).await?;
+    let last_claim =
+        "select pid from pg_stat_activity where query like '-- claim.sql%' order by query_start desc limit 1";
+    let silent = Silent::of(&client, last_claim).await?;
+    ensure!(silent.0.len() == 1, "the worker has claimed");
+    pitwheel.enqueue(&Work { n: 2 }).await?;
+    let took = time_until("the next one is done", async || Ok(count(&client, DONE).await? == 2)).await?;
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    silent.end()?;
+    running.stop().await?;
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_look_back_that_failed_after_long_is_followed_by_one_soon() -> Result<()> {
     let server = Server::start(ServerOptions::temporary())?;

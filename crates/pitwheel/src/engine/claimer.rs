@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use futures_util::StreamExt;
 use futures_util::future::Either;
 use futures_util::stream::FuturesUnordered;
+use tokio::time::timeout;
 
 use crate::engine::claim::{ClaimedJobs, look_back};
 use crate::engine::claim_sink::{ClaimSink, Reserved};
@@ -20,7 +21,7 @@ use crate::engine::suspects::Suspects;
 use crate::error::Error;
 use crate::job::claim::{Claimed, QueueSlots};
 use crate::metrics;
-use crate::postgres::Session;
+use crate::postgres::{Session, no_answer};
 
 /// The poll interval after a poll that found something: more is likely to follow.
 const POLL_SOON: Duration = Duration::from_millis(2);
@@ -40,6 +41,12 @@ const POLL_SHARED: Duration = Duration::from_secs(1);
 const UNKNOWN_CLAIMS: Duration = Duration::from_secs(10);
 /// How soon it does so after a claim failed: when the statement cannot be running any more.
 const UNKNOWN_SOON: Duration = Duration::from_secs(1);
+/// How long a claim waits for its answer: no other begins meanwhile, and its connection may be broken without notice. Doubled after each
+/// claim that failed, because the database may be slow.
+const CLAIM_LIMIT: Duration = Duration::from_secs(3);
+const CLAIM_LIMIT_MAX: Duration = Duration::from_secs(30);
+/// How long claims that run are waited for when the sink stops: handlers run meanwhile, and their grace time has not begun.
+const LAST_CLAIMS: Duration = Duration::from_secs(2);
 /// Claims at a time when the last one was full: while one waits for its commit, the other works.
 const CLAIMS_MAX: usize = 2;
 
@@ -60,6 +67,8 @@ struct Claimer<'a, T> {
     clock: (SystemTime, Instant),
     suspects: Suspects,
     next_unknown: Instant,
+    /// How long a claim waits for its answer.
+    claim_limit: Duration,
     /// A claim has failed since the last look for jobs that are held without being known.
     is_uncertain: bool,
 }
@@ -74,6 +83,7 @@ struct Asked {
     /// A hint caused it.
     hinted: bool,
     begun: Instant,
+    limit: Duration,
 }
 
 /// What a look back found, and when its statement began and ended.
@@ -106,7 +116,8 @@ pub async fn run_claimer(sink: &impl ClaimSink) -> bool {
                 break;
             }
             let (bounds, hinted) = (claimer.cursor.bounds(), mem::take(&mut claimer.hint));
-            claims.push(claim_once(sink, Asked { room, bounds, polls, hinted, begun: Instant::now() }));
+            let (limit, begun) = (claimer.claim_limit, Instant::now());
+            claims.push(claim_once(sink, Asked { room, bounds, polls, hinted, begun, limit }));
         }
         let (idle, looking) = (claims.is_empty(), !looks.is_empty());
         let failed = tokio::select! {
@@ -134,17 +145,21 @@ pub async fn run_claimer(sink: &impl ClaimSink) -> bool {
         }
     }
     // The jobs of a claim that runs are held by this worker, so they are started.
-    while let Some(reply) = claims.next().await {
-        if let Err(error) = claimer.take(reply) {
-            tracing::warn!(%error, worker = sink.name(), "the last claim failed");
+    let ended = async {
+        while let Some(reply) = claims.next().await {
+            if let Err(error) = claimer.take(reply) {
+                tracing::warn!(%error, worker = sink.name(), "the last claim failed");
+            }
         }
-    }
-    claimer.is_uncertain
+    };
+    let all_ended = timeout(LAST_CLAIMS, ended).await.is_ok();
+    claimer.is_uncertain || !all_ended
 }
 
 async fn claim_once(sink: &impl ClaimSink, asked: Asked) -> (Asked, Result<ClaimedJobs, Error>) {
-    let claimed = sink.claim(&asked.room, &asked.bounds).await;
-    (asked, claimed)
+    let limit = asked.limit;
+    let claimed = timeout(limit, sink.claim(&asked.room, &asked.bounds)).await;
+    (asked, claimed.unwrap_or_else(|_| Err(no_answer(limit))))
 }
 
 /// Beside the claims, which go on whatever becomes of it.
@@ -174,6 +189,7 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
             clock: (SystemTime::UNIX_EPOCH, now),
             suspects: Suspects::new(sink.alone_wait(), now),
             next_unknown: now + UNKNOWN_CLAIMS,
+            claim_limit: CLAIM_LIMIT,
             is_uncertain: false,
         }
     }
@@ -209,12 +225,16 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
 
     /// Starts the claimed jobs, and moves the cursor on.
     fn take(&mut self, (asked, claimed): (Asked, Result<ClaimedJobs, Error>)) -> Result<(), Error> {
-        let Asked { room, bounds, polls, hinted, begun } = asked;
+        let Asked { room, bounds, polls, hinted, begun, limit } = asked;
         // What this claim had reserved and did not fill is free again.
         self.no_room = false;
         let ClaimedJobs { jobs, alive_slots } = match claimed {
-            Ok(claimed) => claimed,
+            Ok(claimed) => {
+                self.claim_limit = CLAIM_LIMIT;
+                claimed
+            }
             Err(error) => {
+                self.claim_limit = (2 * limit).min(CLAIM_LIMIT_MAX);
                 self.next_unknown = Instant::now() + UNKNOWN_SOON;
                 self.is_uncertain = true;
                 self.sink.unreserve(&room, &[]);
