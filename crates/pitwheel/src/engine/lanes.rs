@@ -63,9 +63,8 @@ pub(crate) async fn look_after_lanes(pool: &Pool, name: &str, stop: &Cancellatio
     let mut looks = LookTimes::new(Instant::now());
     let hints = Hints::new(pool.clone());
     while !stop.is_cancelled() {
-        let begun = Instant::now();
         // A deep look has its own start: if it fails, the others go on from theirs.
-        let is_deep = looks.begin(begun);
+        let is_deep = looks.begin(Instant::now());
         let looked = match is_deep {
             true => look_once(pool, &hints, &mut FIRST.to_owned()).await,
             false => look_once(pool, &hints, &mut first).await,
@@ -74,7 +73,7 @@ pub(crate) async fn look_after_lanes(pool: &Pool, name: &str, stop: &Cancellatio
         match looked {
             Ok(looked) => {
                 retry_delay.reset();
-                looks.succeeded(looked.took_for_nothing(now - begun), now);
+                looks.succeeded(looked.took_for_nothing(), now);
                 let next = if looked.all { looks.next } else { now + MORE };
                 tokio::select! {
                     () = tokio::time::sleep_until(next.into()) => {}
@@ -95,6 +94,8 @@ pub(crate) async fn look_after_lanes(pool: &Pool, name: &str, stop: &Cancellatio
 struct Looked {
     /// How many lanes it promoted.
     promoted: usize,
+    /// The time of its statements, without the wait for a connection.
+    took: Duration,
     /// Nothing is left.
     all: bool,
 }
@@ -102,15 +103,20 @@ struct Looked {
 impl Looked {
     /// A look takes long if it promotes much, and jobs wait for that. One that takes long for nothing reads dead rows behind an open
     /// transaction, and is made less often.
-    fn took_for_nothing(&self, took: Duration) -> Duration {
-        if self.promoted > 0 { Duration::ZERO } else { took }
+    fn took_for_nothing(&self) -> Duration {
+        if self.promoted > 0 { Duration::ZERO } else { self.took }
     }
 }
 
 async fn look_once(pool: &Pool, hints: &Hints, first: &mut String) -> Result<Looked, Error> {
     let mut looked = Looked::default();
     for _ in 0..PAGES_MAX {
-        let promoted = pool.run(async |client| promote_checked(&client, first).await).await?;
+        let promote = async |client| {
+            let begun = Instant::now();
+            Ok((promote_checked(&client, first).await?, begun.elapsed()))
+        };
+        let (promoted, took) = pool.run(promote).await?;
+        looked.took += took;
         metrics::promoted(promoted.queues.len());
         looked.promoted += promoted.queues.len();
         first.clone_from(&promoted.first);
@@ -135,7 +141,8 @@ mod tests {
         let pause_after = |promoted| {
             let mut looks = LookTimes::new(start);
             looks.begin(start);
-            looks.succeeded(Looked { promoted, all: true }.took_for_nothing(Duration::from_secs(2)), start);
+            let looked = Looked { promoted, took: Duration::from_secs(2), all: true };
+            looks.succeeded(looked.took_for_nothing(), start);
             looks.next - start
         };
         assert_eq!(pause_after(1), Duration::from_secs(1));
