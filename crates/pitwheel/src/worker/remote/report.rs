@@ -62,9 +62,9 @@ impl Remote {
         let mut state = self.state();
         let Some(held) = state.held.get_mut(&claim).filter(|held| !held.ended) else { return };
         held.ended = true;
-        drop(state);
+        // Before the lock is released: a shutdown that waits for this handler closes the queue.
         let _ = self.results.push([result]);
-        // The shutdown may wait for this handler.
+        drop(state);
         self.reported.notify_one();
     }
 
