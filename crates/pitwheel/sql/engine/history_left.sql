@@ -1,5 +1,6 @@
 -- history_left.sql: how many days of the history a prune should have dropped, because they are older than $1 seconds, or should have
--- created, and did not: a reader had locked the history. A day stays in the default partition if that has rows of it. Always one row.
+-- created, and did not: a reader had locked the history. A day stays in the default partition if that has rows of it. Zero rows: another
+-- node prunes.
 with part as materialized (
     select to_date(right(child.relname, 8), 'YYYYMMDD') as day
     from pg_catalog.pg_inherits as inherits
@@ -23,3 +24,4 @@ select (
                 and history.finished_at < (wanted.day + 1)::timestamp at time zone 'utc'
           )
     ) as days
+where pg_try_advisory_xact_lock(hashtextextended('pitwheel.prune_history', 0))
