@@ -48,8 +48,8 @@ pub struct Pool {
     direct: Arc<OnceCell<bool>>,
     settings: Settings,
     on_error: fn(&Error),
-    /// Closes its idle connections when this pool has none and the server has none left.
-    spare: Option<deadpool_postgres::Pool>,
+    /// Close their idle connections when this pool has none and the server has none left.
+    spare: Vec<deadpool_postgres::Pool>,
 }
 
 impl Pool {
@@ -74,7 +74,9 @@ impl Pool {
     /// Takes the idle connections of `other` when the server has none left and this pool has none itself, so that a node with one
     /// connection still works.
     pub fn sharing_with(self, other: &Pool) -> Pool {
-        Pool { spare: Some(other.pool.clone()), ..self }
+        let mut spare = self.spare;
+        spare.push(other.pool.clone());
+        Pool { spare, ..self }
     }
 
     fn with_config(
@@ -100,7 +102,7 @@ impl Pool {
             .post_create(set_up(config.clone(), direct.clone(), settings))
             .build()
             .map_err(|error| Error::Url(error.to_string()))?;
-        Ok(Pool { pool, config, direct, settings, on_error, spare: None })
+        Ok(Pool { pool, config, direct, settings, on_error, spare: Vec::new() })
     }
 
     /// A connection, returned to the pool when it is dropped and its statements were answered.
@@ -158,9 +160,9 @@ impl Pool {
         F: Future<Output = Result<T, Error>>,
     {
         let until = Instant::now() + self.settings.limit;
+        let mut pause = IN_USE;
         loop {
             match other.run_within(until.saturating_duration_since(Instant::now()), &step).await {
-        let mut pause = IN_USE;
                 Err(Error::Database(error))
                     if error.refused_with(TOO_MANY_CONNECTIONS) && Instant::now() < until =>
                 {
@@ -195,11 +197,13 @@ impl Pool {
 
     fn failed(&self, error: &Error) {
         (self.on_error)(error);
-        if let (Error::Database(error), Some(spare)) = (error, &self.spare)
+        if let Error::Database(error) = error
             && error.refused_with(TOO_MANY_CONNECTIONS)
             && self.pool.status().size == 0
         {
-            spare.retain(|_, _| false);
+            for spare in &self.spare {
+                spare.retain(|_, _| false);
+            }
         }
     }
 

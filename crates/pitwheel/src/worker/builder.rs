@@ -20,6 +20,7 @@ use crate::worker::backend::Backend;
 use crate::worker::context::Context;
 use crate::worker::core::Core;
 use crate::worker::handler::Handlers;
+use crate::worker::heartbeat::Renewals;
 #[cfg(feature = "remote")]
 use crate::worker::remote::{self, server::Address};
 use crate::worker::run::{OnlyJob, enter, run_loops};
@@ -29,8 +30,8 @@ use crate::worker::stats::Stats;
 /// Connections of the hot path: up to two claims and two settles at a time. Each of them can do everything, so a worker that
 /// gets only one connection still works.
 const CONNECTIONS: usize = 4;
-/// One for renewals and one for sweeps.
-const LEASE_CONNECTIONS: usize = 2;
+/// Sweeps need one connection at a time. Renewals have another one.
+const SWEEP_CONNECTIONS: usize = 1;
 /// A shorter lease would be lost to an ordinary delay.
 const LEASE_MIN: Duration = Duration::from_millis(500);
 
@@ -131,6 +132,9 @@ impl Worker {
 
     /// Runs jobs of the handler's type with it: an `async fn(job, context) -> Result<(), E>`, or `Result<Verdict, E>` for a
     /// handler that does not simply complete. Jobs of kinds without a handler here stay in the queue for other workers.
+    ///
+    /// A handler should not block its thread: run what does in [`tokio::task::spawn_blocking`]. A worker at the database whose
+    /// handlers block all threads of their runtime keeps its lease, but its other jobs wait, and no timeout or cancel reaches a handler.
     pub fn handle<J, F, Fut, V, E>(mut self, handler: F) -> Worker
     where
         J: Job,
@@ -256,8 +260,10 @@ impl Worker {
         shutdown: impl Future<Output = ()>,
         only: Option<OnlyJob<'_>>,
     ) -> Result<Stats, Error> {
-        let lease_pool = pitwheel.pool_for_loops(LEASE_CONNECTIONS, lease_limit(self.lease))?;
-        let pool = pitwheel.pool_for_loops(CONNECTIONS, Duration::MAX)?.sharing_with(&lease_pool);
+        let renewals = Renewals::start(&pitwheel, self.lease)?;
+        let sweep_pool = pitwheel.pool_for_loops(SWEEP_CONNECTIONS, lease_limit(self.lease))?;
+        let pool = pitwheel.pool_for_loops(CONNECTIONS, Duration::MAX)?;
+        let pool = pool.sharing_with(&sweep_pool).sharing_with(renewals.pool());
         let shut = CancellationToken::new();
         let shutdown = async {
             shutdown.await;
@@ -266,7 +272,7 @@ impl Worker {
         let mut shutdown = std::pin::pin!(shutdown);
         let registration = self.registration();
         let id = tokio::select! {
-            id = enter(&lease_pool, &registration) => id?,
+            id = enter(&sweep_pool, &registration) => id?,
             () = &mut shutdown => return Ok(Stats::default()),
         };
         metrics::expect(&registration.queues, &registration.kinds);
@@ -276,7 +282,7 @@ impl Worker {
         let core = Arc::new(Core::new(
             registration,
             id,
-            (pool, lease_pool),
+            (pool, sweep_pool),
             backend,
             self.handlers,
             Slots::new(self.queues, self.budget),
@@ -289,11 +295,11 @@ impl Worker {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            () = run_loops(&core, &shut, self.grace, self.keep_history, only) => {}
+            () = run_loops(&core, renewals, &shut, self.grace, self.keep_history, only) => {}
             () = listening => {}
             () = async { shutdown.await; std::future::pending().await } => {}
         }
-        let retired = core.lease_pool.run(async |client| lease::retire(&client, core.id()).await).await;
+        let retired = core.sweep_pool.run(async |client| lease::retire(&client, core.id()).await).await;
         if let Err(error) = retired {
             tracing::warn!(%error, worker = core.name(), "could not sign off; the lease will expire");
         }

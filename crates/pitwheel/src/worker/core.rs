@@ -39,8 +39,8 @@ pub(super) struct Core {
     backend: Arc<Backend>,
     /// For claims, settles and progress.
     pub(super) pool: Pool,
-    /// For the lease alone, so that nothing else can delay a renewal.
-    pub(super) lease_pool: Pool,
+    /// For sweeps alone, so that nothing else can delay them.
+    pub(super) sweep_pool: Pool,
     pub(super) registration: Registration,
     handlers: Handlers,
     /// Endings that wait to be written. Bounded: no more is claimed while many are not written (`slots.rs`).
@@ -77,7 +77,7 @@ impl Core {
         Core {
             backend: Arc::new(backend),
             pool: pools.0,
-            lease_pool: pools.1,
+            sweep_pool: pools.1,
             registration,
             handlers,
             endings: Batcher::new(weigh, SETTLE_ENOUGH, SETTLE_MAX, Linger::Paced),
@@ -177,20 +177,18 @@ impl Core {
         let mut slots = self.slots();
         let running = claims.iter().filter_map(|claim| slots.running.get(claim));
         running.for_each(|running| running.context.cancel(true));
-        let unstarted = slots.take_ahead(|claim| claims.contains(&claim));
-        drop(slots);
-        self.release(unstarted);
+        // Before the lock is released, as in `end`: this is called on the thread of the renewals.
+        self.release(slots.take_ahead(|claim| claims.contains(&claim)));
     }
 
     /// The worker was declared dead and goes on under a new id. Its jobs belong to others now: their handlers are asked to stop,
     /// and their endings will be refused.
     pub(super) fn reregistered(&self, id: i64) {
-        self.id.store(id, Ordering::Release);
         let mut slots = self.slots();
+        // With the lock, so that nothing that is claimed under the new id runs yet.
+        self.id.store(id, Ordering::Release);
         slots.running.values().for_each(|running| running.context.cancel(false));
-        let unstarted = slots.take_ahead(|_| true);
-        drop(slots);
-        self.release(unstarted);
+        self.release(slots.take_ahead(|_| true));
     }
 
     /// Releases what has not started. Waits until all is settled, but after the shutdown only for handlers, and no longer than the grace

@@ -1,28 +1,65 @@
 //! The loops that renew the lease, pass cancels on, and write progress.
+//!
+//! The lease is renewed on a thread of its own. Handlers may block all threads of the runtime that they run on, and with them every timer
+//! and every connection that was made there.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::client::Pitwheel;
 use crate::engine::lease::{Renewed, cancel_requests, progress, register, renew};
-use crate::engine::maintenance::RENEWALS;
+use crate::engine::maintenance::{RENEWALS, lease_limit};
 use crate::engine::retry::RetryDelay;
 use crate::error::Error;
 use crate::job::claim::Claim;
-use crate::postgres::Session;
+use crate::postgres::{Pool, Session};
 use crate::worker::core::Core;
+use crate::worker::own_thread::OwnThread;
 use crate::worker::settler::delete_emptied;
 
 /// How often progress is written.
 const PROGRESS: Duration = Duration::from_secs(1);
 
-/// Runs until the last ending is written.
-pub(super) async fn run(core: &Core, ended: &CancellationToken) {
+/// A renewal needs one connection at a time.
+const CONNECTIONS: usize = 1;
+
+/// The renewals of a worker.
+pub(super) struct Renewals {
+    thread: OwnThread,
+    /// Used on the thread only: the task of a connection runs where the connection was made.
+    pool: Pool,
+}
+
+impl Renewals {
+    /// # Errors
+    /// The system has no thread left.
+    pub(super) fn start(pitwheel: &Pitwheel, lease: Duration) -> Result<Renewals, Error> {
+        let thread = OwnThread::start("pitwheel-lease")?;
+        Ok(Renewals { thread, pool: pitwheel.pool_for_loops(CONNECTIONS, lease_limit(lease))? })
+    }
+
+    /// The pool, for another one to share with.
+    pub(super) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Renews until the last ending is written. A renewal that is in progress then is given up.
+    pub(super) async fn run(self, core: Arc<Core>, ended: CancellationToken) {
+        let Renewals { thread, pool } = self;
+        let renewing = async move {
+            ended.run_until_cancelled(keep_renewing(&core, &pool, &ended)).await;
+        };
+        thread.run(renewing).await;
+    }
+}
+
+async fn keep_renewing(core: &Core, pool: &Pool, ended: &CancellationToken) {
     let every = core.registration.lease / RENEWALS;
     let mut retry_delay = RetryDelay::default();
-    while !ended.is_cancelled() {
-        match heartbeat(core).await {
+    loop {
+        match heartbeat(core, pool).await {
             Ok(()) => retry_delay.reset(),
             Err(error) => {
                 tracing::warn!(%error, worker = core.name(), "cannot renew the lease, will try again");
@@ -34,7 +71,6 @@ pub(super) async fn run(core: &Core, ended: &CancellationToken) {
         tokio::select! {
             () = tokio::time::sleep(every) => {}
             () = core.cancel.notified() => {}
-            () = ended.cancelled() => {}
         }
     }
 }
@@ -74,16 +110,15 @@ fn take_progress(core: &Core) -> Vec<(Claim, f32, String)> {
     reports
 }
 
-async fn heartbeat(core: &Core) -> Result<(), Error> {
-    let lease_pool = &core.lease_pool;
+async fn heartbeat(core: &Core, pool: &Pool) -> Result<(), Error> {
     let id = core.id();
     let renewing = async |client: Arc<Session>| renew(&client, id).await;
-    match lease_pool.run_or_borrow(&core.pool, renewing).await? {
+    match pool.run_or_borrow(&core.pool, renewing).await? {
         Renewed::Alive => {}
         Renewed::Drain => core.stop.cancel(),
         Renewed::Dead => {
             let registering = async |client: Arc<Session>| register(&client, &core.registration).await;
-            let id = lease_pool.run_or_borrow(&core.pool, registering).await?;
+            let id = pool.run_or_borrow(&core.pool, registering).await?;
             tracing::warn!(
                 worker = core.name(),
                 "declared dead while alive: its jobs are given to others, and it goes on under a new id"
@@ -93,7 +128,7 @@ async fn heartbeat(core: &Core) -> Result<(), Error> {
     }
     let id = core.id();
     let reading = async |client: Arc<Session>| cancel_requests(&client, &[id]).await;
-    let requests = lease_pool.run_or_borrow(&core.pool, reading).await?;
+    let requests = pool.run_or_borrow(&core.pool, reading).await?;
     let claims: Vec<Claim> = requests.into_iter().map(|(_, claim)| claim).collect();
     core.request_cancel(&claims);
     Ok(())

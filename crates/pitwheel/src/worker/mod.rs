@@ -2,7 +2,8 @@
 //!
 //! A worker at the database is four loops that share a [`Core`](core::Core): the claimer starts jobs, the settler writes their
 //! endings, the heartbeat renews the lease and passes on progress and cancels, and maintenance sweeps and prunes. Each of
-//! them survives a database that is not reachable. A [remote] worker does the same through a server.
+//! them survives a database that is not reachable. The lease is renewed on a thread of its own, which handlers cannot block. A
+//! [remote] worker does the same through a server.
 
 mod backend;
 mod builder;
@@ -11,6 +12,7 @@ mod core;
 mod handler;
 mod heartbeat;
 mod later;
+mod own_thread;
 mod progress;
 #[cfg(feature = "remote")]
 mod remote;

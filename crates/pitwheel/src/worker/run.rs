@@ -17,7 +17,8 @@ use crate::error::Error;
 use crate::job::claim::ClaimRefusal;
 use crate::postgres::{Pool, migrate};
 use crate::worker::core::Core;
-use crate::worker::{heartbeat, settler};
+use crate::worker::heartbeat::{Renewals, report_progress};
+use crate::worker::settler;
 
 /// How long after a failed claim its jobs are looked for: when the statement cannot be running any more, unless the server hangs.
 const UNCERTAIN: Duration = Duration::from_secs(1);
@@ -44,6 +45,7 @@ async fn start_only(core: &Arc<Core>, id: i64) -> Result<Option<ClaimRefusal>, E
 /// The loops of a worker, until it has stopped and the last ending is written.
 pub(super) async fn run_loops(
     core: &Arc<Core>,
+    renewals: Renewals,
     shut: &CancellationToken,
     grace: Duration,
     keep_history: Duration,
@@ -64,13 +66,14 @@ pub(super) async fn run_loops(
         ended.cancel();
     };
     let lease = core.registration.lease;
-    let maintenance = maintain((&core.pool, &core.lease_pool), core.name(), lease, keep_history, &ended);
+    let maintenance = maintain((&core.pool, &core.sweep_pool), core.name(), lease, keep_history, &ended);
     // On the heap, because each future that contains another one has room for it twice.
     let (work, endings, maintenance) = (Box::pin(work), Box::pin(endings), Box::pin(maintenance));
-    let progress = Box::pin(heartbeat::report_progress(core, &ended));
-    let beside = async { tokio::join!(Box::pin(heartbeat::run(core, &ended)), progress, maintenance) };
+    let renewals = Box::pin(renewals.run(core.clone(), ended.clone()));
+    let progress = Box::pin(report_progress(core, &ended));
+    let beside = async { tokio::join!(progress, maintenance) };
     // Dropped at the end: while the database is away, each statement waits for its time limit. What they write is whole or not written.
-    tokio::join!(work, endings, ended.run_until_cancelled(beside));
+    tokio::join!(work, endings, renewals, ended.run_until_cancelled(beside));
 }
 
 /// Waits for the last handlers. If the last claim failed, it may have been committed: its jobs, which never started, are looked for and
