@@ -87,6 +87,26 @@ async fn a_quiet_stream_does_not_slow_down_the_others() -> Result<()> {
     node.stop().await
 }
 
+#[tokio::test]
+async fn the_open_stream_of_a_dead_worker_does_not_slow_down_the_others() -> Result<()> {
+    let db = TestDb::new().await?;
+    let (node, other) = (Node::start(db.pitwheel(), LEASE).await?, Node::start(db.pitwheel(), LEASE).await?);
+    let mut stream = node.stream(10).await?;
+    let usual = complete_jobs(&db, &mut stream, None).await?;
+    // Its connection is half open, and its worker has connected to the other node.
+    let mut dead = node.stream(10).await?;
+    dead.heartbeats.abort();
+    let ended = vec![v1::EndedStream { worker_id: dead.worker_id, holding: Vec::new() }];
+    other.workers().await?.heartbeat(v1::HeartbeatRequest { worker_ids: Vec::new(), ended }).await?;
+    assert_eq!(db.count("select count(*) from pitwheel.worker where dead_at is not null").await?, 1);
+    let took = complete_jobs(&db, &mut stream, None).await?;
+    assert!(took < most(usual), "{took:?} instead of {usual:?}");
+    let ended = dead.messages.message().await.expect_err("its worker is dead");
+    assert_eq!(ended.code(), Code::Aborted, "{ended:?}");
+    node.stop().await?;
+    other.stop().await
+}
+
 /// How long it may take what usually takes so long, by chance.
 fn most(usual: Duration) -> Duration {
     usual * 4 + Duration::from_secs(5)

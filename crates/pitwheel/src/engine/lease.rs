@@ -8,6 +8,7 @@ use tokio_postgres::types::Type;
 
 use crate::engine::claim_columns::{ClaimColumns, claim_of_row};
 use crate::engine::enqueue::{millis, unsigned};
+use crate::engine::hint::{self, log_unhinted};
 use crate::engine::recurring::recurrences;
 use crate::error::Error;
 use crate::job::claim::Claim;
@@ -73,9 +74,13 @@ pub async fn renew(client: &impl Sql, worker: i64) -> Result<Renewed, Error> {
     })
 }
 
-/// Signs a worker off.
+/// Signs a worker off. The stream of a remote one may still be open at another node, which a hint tells to end it.
 pub async fn retire(client: &impl Sql, worker: i64) -> Result<(), Error> {
-    query(client, include_str!("../../sql/engine/retire.sql"), &[(&worker, Type::INT8)]).await?;
+    let sql = include_str!("../../sql/engine/retire.sql");
+    let retired = query(client, sql, &[(&worker, Type::INT8)]).await?;
+    if retired.first().is_some_and(|row| row.get::<_, &str>(0) == "grpc") {
+        log_unhinted(hint::command(client).await);
+    }
     Ok(())
 }
 
@@ -150,19 +155,12 @@ pub async fn heartbeat(client: &impl Sql, workers: &[i64]) -> Result<HeartbeatRe
     Ok(beat)
 }
 
-/// Which of these workers get no more jobs, because they are quiet or draining.
-pub async fn quiet_workers(client: &impl Sql, workers: &[i64]) -> Result<Vec<i64>, Error> {
-    let params: Params = &[(&workers, Type::INT8_ARRAY)];
-    let rows = client.rows(include_str!("../../sql/engine/quiet_workers.sql"), params).await?;
-    Ok(rows.iter().map(|row| row.get(0)).collect())
-}
-
-/// Which of these workers are alive.
-pub async fn alive_workers(client: &impl Sql, workers: &[i64]) -> Result<Vec<i64>, Error> {
+/// Those of these workers that are alive, and whether they get no more jobs, because they are quiet or draining.
+pub async fn alive_workers(client: &impl Sql, workers: &[i64]) -> Result<HashMap<i64, bool>, Error> {
     let rows = client
         .rows(include_str!("../../sql/engine/alive_workers.sql"), &[(&workers, Type::INT8_ARRAY)])
         .await?;
-    Ok(rows.iter().map(|row| row.get(0)).collect())
+    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
 }
 
 /// A hold: what one claim took for one worker, as far as it is still held.

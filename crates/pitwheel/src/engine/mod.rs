@@ -48,7 +48,7 @@ pub use self::hint::{HintListener, OnClaims, OnDue, hint_completed, hint_reporte
 pub use self::lanes::{Promoted, promote_checked};
 pub use self::lease::{
     AttemptInfo, HeartbeatReply, Hold, Registration, Renewed, alive_workers, attempts, cancel_requests,
-    claims_of_token, heartbeat, held, progress, quiet_workers, register, renew, retire, workers_of_token,
+    claims_of_token, heartbeat, held, progress, register, renew, retire, workers_of_token,
 };
 pub use self::maintenance::{RENEWALS, RestoredRows, lease_limit, maintain, prune_all, restore_rows};
 pub use self::pipeline::repair_pipelines;

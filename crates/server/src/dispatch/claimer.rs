@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pitwheel::engine::{
-    Bounds, ClaimSink, Claimed, ClaimedJobs, Pool, Reserved, Settlement, Sql, claim, claim_for_workers,
-    release_unknown, run_claimer, skip_late,
+    Bounds, ClaimSink, Claimed, ClaimedJobs, Pool, Reserved, Session, Settlement, Sql, alive_workers, claim,
+    claim_for_workers, release_unknown, run_claimer, skip_late,
 };
 use pitwheel::{Claim, Error};
 use tokio::sync::Notify;
@@ -64,9 +64,17 @@ impl ClaimSink for GroupSink {
     }
 
     async fn claim(&self, room: &Reserved, bounds: &Bounds) -> Result<ClaimedJobs, Error> {
-        let claimed =
-            self.pool.run(async |client| claim_room(&*client, room, &self.group.kinds, bounds).await);
-        let ClaimedJobs { jobs, alive_slots } = claimed.await?;
+        let claiming = async |client: Arc<Session>| {
+            let claimed = claim_room(&*client, room, &self.group.kinds, bounds).await?;
+            // More was due a moment ago. If these workers cannot take it, the claims of the others must not begin behind it.
+            if claimed.jobs.is_empty() && self.group.was_full() {
+                let alive_slots = self.alive_slots(&*client, room).await?;
+                return Ok(ClaimedJobs { alive_slots, ..claimed });
+            }
+            Ok(claimed)
+        };
+        let ClaimedJobs { jobs, alive_slots } = self.pool.run(claiming).await?;
+        self.group.note_full(jobs.len() == alive_slots);
         let (late, jobs) = split_late(jobs);
         let alive_slots = alive_slots - late.len();
         self.releaser.write(late);
@@ -121,6 +129,16 @@ impl ClaimSink for GroupSink {
     }
 }
 
+impl GroupSink {
+    /// How many of these slots belong to workers that can take jobs. The others are offered to no more claims.
+    async fn alive_slots(&self, client: &impl Sql, room: &Reserved) -> Result<usize, Error> {
+        let slots = &room.slots_by_worker;
+        let alive = alive_workers(client, slots).await?;
+        self.streams.lock().set_alive(slots, &alive);
+        Ok(slots.iter().filter(|worker| alive.get(worker) == Some(&false)).count())
+    }
+}
+
 /// Claims for the reserved room. If it is that of one worker for one queue, the shorter statement of [`claim`] claims the same jobs.
 async fn claim_room(
     client: &impl Sql,
@@ -150,4 +168,63 @@ fn split_late(jobs: Vec<Claimed>) -> (Vec<Settlement>, Vec<Claimed>) {
         }
     }
     (late, on_time)
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::{Context, Result};
+    use pitwheel::engine::{Cursor, Registration, register, retire};
+    use pitwheel_testkit::{TestDb, work};
+    use tokio_util::task::TaskTracker;
+
+    use super::*;
+    use crate::dispatch::reports::Reports;
+    use crate::dispatch::stream::{StreamMessage, StreamOptions, stream_channel};
+    use crate::dispatch::streams::SharedStreams;
+
+    /// Opens a stream with one slot.
+    async fn open(
+        db: &TestDb,
+        sink: &GroupSink,
+    ) -> Result<(i64, tokio::sync::mpsc::Receiver<StreamMessage>)> {
+        let worker = Registration {
+            name: "test".to_owned(),
+            lease: Duration::from_secs(3600),
+            transport: "grpc",
+            queues: sink.group.queues.clone(),
+            kinds: sink.group.kinds.clone(),
+            slots: 1,
+            token: None,
+        };
+        let id = register(&db.client().await?, &worker).await?;
+        let (sender, messages) = stream_channel(1);
+        let options = StreamOptions { slots: 1, ..StreamOptions::default() };
+        sink.streams.lock().open(id, sink.group.clone(), options, sender);
+        Ok((id, messages))
+    }
+
+    #[tokio::test]
+    async fn a_claim_for_a_dead_worker_does_not_say_that_nothing_is_due() -> Result<()> {
+        let db = TestDb::new().await?;
+        db.pitwheel().enqueue_many((0..9).map(work)).await?;
+        let streams = SharedStreams::default();
+        let (group, _) = streams.lock().group(vec!["default".into()], vec!["work".into()]);
+        let releaser = Releaser::new(Reports::new(), TaskTracker::new(), CancellationToken::new());
+        let pool = db.pitwheel().pool_for_loops(1, Duration::MAX)?;
+        let sink = GroupSink { node_name: "test".into(), pool, streams, group, releaser };
+        let bounds = Cursor::new(sink.queues().iter().map(String::as_str)).bounds();
+        let (alive, _alive) = open(&db, &sink).await?;
+        let full = sink.claim(&sink.reserve(None), &bounds).await?;
+        assert_eq!((full.jobs.len(), full.alive_slots), (1, 1));
+        assert_eq!(full.jobs.first().context("a job")?.claim.holder, alive);
+
+        let (dead, _dead) = open(&db, &sink).await?;
+        retire(&db.client().await?, dead).await?;
+        let room = sink.reserve(None);
+        assert_eq!(room.slots_by_worker, [dead], "the other stream has no free slot");
+        let none = sink.claim(&room, &bounds).await?;
+        assert_eq!((none.jobs.len(), none.alive_slots), (0, 0));
+        assert_eq!(sink.streams.lock().workers(), [alive], "it is offered to no more claims");
+        Ok(())
+    }
 }

@@ -1,7 +1,7 @@
 //! Streams that take the same kinds from the same queues. One claimer claims for all of them.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pitwheel::engine::{QueueSlots, RunTimes};
@@ -30,6 +30,8 @@ pub(crate) struct Group {
     turn: AtomicUsize,
     /// The average of the last claims that found jobs.
     jobs_per_claim: AtomicUsize,
+    /// Whether the last claim filled its slots, so that more may be due.
+    was_full: AtomicBool,
     /// When the next runs are due of recurring jobs whose last runs were settled on this node.
     run_times: Mutex<RunTimes>,
 }
@@ -45,6 +47,7 @@ impl Group {
             claiming_by_id: tokio::sync::Mutex::default(),
             turn: AtomicUsize::new(0),
             jobs_per_claim: AtomicUsize::new(0),
+            was_full: AtomicBool::new(false),
             run_times: Mutex::default(),
         }
     }
@@ -69,6 +72,15 @@ impl Group {
             let average = self.jobs_per_claim.load(Ordering::Relaxed);
             self.jobs_per_claim.store((3 * average + jobs) / 4, Ordering::Relaxed);
         }
+    }
+
+    /// Whether the last claim filled its slots.
+    pub(crate) fn was_full(&self) -> bool {
+        self.was_full.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_full(&self, is_full: bool) {
+        self.was_full.store(is_full, Ordering::Relaxed);
     }
 
     /// The streams over which to spread the next claim, at least.

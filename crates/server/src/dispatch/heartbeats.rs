@@ -93,10 +93,12 @@ async fn renew_all((lease_pool, pool): (&Pool, &Pool), streams: &SharedStreams, 
     };
     // Of a worker that is locked nothing is known.
     let locked: HashSet<i64> = renewed.locked.into_iter().collect();
-    workers.retain(|worker| !locked.contains(worker));
     let alive: HashSet<i64> = renewed.alive.into_iter().collect();
-    streams.lock().confirm_alive(&workers, &alive);
     let is_dead = |worker: &&i64| !alive.contains(*worker) && !locked.contains(*worker);
+    {
+        let mut streams = streams.lock();
+        workers.iter().filter(is_dead).for_each(|worker| streams.close(*worker));
+    }
     let draining: HashSet<i64> = renewed.draining.into_iter().collect();
     let cancelled = cancelled(lease_pool, &alive).await;
     for Heartbeat { workers, reply } in batch {

@@ -93,7 +93,7 @@ impl Node {
         let (cancel, command) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         node.spawn(listen_for_hints(pool.clone(), streams.clone(), cancel.clone(), command.clone()));
         node.spawn(forward_cancels(pool.clone(), streams.clone(), cancel));
-        node.spawn(reconcile::run(Reconciler { pool: pool.clone(), streams, tokens, lease, command }));
+        node.spawn(reconcile::run(Reconciler { pool: pool.clone(), streams, tokens, command }));
         let name = node.name.clone();
         node.spawn(async move { maintain((&pool, &lease_pool), &name, lease, keep_history, &end).await });
         Ok(node)

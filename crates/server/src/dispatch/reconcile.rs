@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pitwheel::Error;
-use pitwheel::engine::{Pool, alive_workers, held, quiet_workers, settle};
+use pitwheel::engine::{Pool, alive_workers, held, settle};
 use tokio::sync::Notify;
 
 use crate::auth::tokens::Tokens;
@@ -18,8 +18,7 @@ pub(crate) struct Reconciler {
     pub(crate) pool: Pool,
     pub(crate) streams: SharedStreams,
     pub(crate) tokens: Arc<Tokens>,
-    pub(crate) lease: Duration,
-    /// Notified when a worker was made quiet, drained or resumed.
+    /// Notified when a worker was made quiet, drained or resumed, or has signed off.
     pub(crate) command: Arc<Notify>,
 }
 
@@ -31,8 +30,8 @@ pub(crate) async fn run(reconciler: Reconciler) {
             () = tokio::time::sleep_until(next.into()) => false,
             () = reconciler.command.notified() => true,
         };
-        if let Err(error) = reconciler.find_quiet().await {
-            tracing::warn!(%error, "cannot read which workers are quiet, will retry");
+        if let Err(error) = reconciler.look_at_workers().await {
+            tracing::warn!(%error, "cannot read which workers are alive, will retry");
         }
         if commanded {
             continue;
@@ -47,9 +46,6 @@ pub(crate) async fn run(reconciler: Reconciler) {
         }
         if let Err(error) = reconciler.close_revoked().await {
             tracing::warn!(%error, "cannot read which tokens are valid, will retry");
-        }
-        if let Err(error) = reconciler.close_dead().await {
-            tracing::warn!(%error, "cannot read which workers are alive, will retry");
         }
     }
 }
@@ -80,12 +76,13 @@ impl Reconciler {
         deleted.map(drop).inspect_err(|_| self.streams.lock().put_back_emptied(emptied))
     }
 
-    /// Finds out which workers get no more jobs, so that no slots of them are offered to claims.
-    async fn find_quiet(&self) -> Result<(), Error> {
+    /// Ends the streams of workers that are dead, and finds out which get no more jobs, so that no slots of them are offered to claims:
+    /// a claim for these alone finds nothing, and the claims after it would begin behind the jobs that are due.
+    async fn look_at_workers(&self) -> Result<(), Error> {
         let workers = self.streams.lock().workers();
         if !workers.is_empty() {
-            let quiet = self.pool.run(async |client| quiet_workers(&*client, &workers).await).await?;
-            self.streams.lock().set_quiet(&workers, &quiet.into_iter().collect());
+            let alive = self.pool.run(async |client| alive_workers(&*client, &workers).await).await?;
+            self.streams.lock().set_alive(&workers, &alive);
         }
         Ok(())
     }
@@ -96,16 +93,6 @@ impl Reconciler {
         if !tokens.is_empty() {
             let revoked = self.tokens.revoked(&tokens).await?;
             self.streams.lock().close_tokens(&revoked);
-        }
-        Ok(())
-    }
-
-    /// Ends the streams of workers that were declared dead, so that they open new ones.
-    async fn close_dead(&self) -> Result<(), Error> {
-        let workers = self.streams.lock().without_heartbeat_for(self.lease);
-        if !workers.is_empty() {
-            let alive = self.pool.run(async |client| alive_workers(&*client, &workers).await).await?;
-            self.streams.lock().confirm_alive(&workers, &alive.into_iter().collect());
         }
         Ok(())
     }

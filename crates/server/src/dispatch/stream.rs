@@ -105,8 +105,6 @@ pub(crate) struct Stream {
     pub(crate) comparison: Comparison,
     /// Whether its worker gets no more jobs: an operator made it quiet, or drains it.
     pub(crate) quiet: bool,
-    /// When its worker was last known to be alive.
-    pub(crate) alive_at: Instant,
 }
 
 impl Stream {
@@ -118,8 +116,7 @@ impl Stream {
     ) -> Stream {
         let StreamOptions { slots, token, process, keeps_ahead, lifetime } = options;
         let process = Process::new(worker, token, &process);
-        let alive_at = Instant::now();
-        let comparison = Comparison::new(alive_at);
+        let comparison = Comparison::new(Instant::now());
         Stream {
             group,
             token,
@@ -139,7 +136,6 @@ impl Stream {
             messages,
             comparison,
             quiet: false,
-            alive_at,
         }
     }
 

@@ -7,7 +7,7 @@ mod slots;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use pitwheel::Claim;
 use pitwheel::engine::limits::CLAIM_MAX;
@@ -337,35 +337,22 @@ impl Streams {
         self.outstanding.add_emptied(held.iter().filter(is_empty).map(|hold| hold.id));
     }
 
-    /// Of these workers, only those in `alive` are alive: ends the streams of the others, so that they open new ones.
-    pub(crate) fn confirm_alive(&mut self, workers: &[i64], alive: &HashSet<i64>) {
-        let now = Instant::now();
+    /// Only those of these workers that are in `alive` are alive: ends the streams of the others, so that they open new ones. The
+    /// values: whether a worker gets no more jobs.
+    pub(crate) fn set_alive(&mut self, workers: &[i64], alive: &HashMap<i64, bool>) {
         for worker in workers {
-            if !alive.contains(worker) {
+            let Some(is_quiet) = alive.get(worker) else {
                 self.close(*worker);
-            } else if let Some(stream) = self.open.get_mut(worker) {
-                stream.alive_at = now;
-            }
-        }
-    }
-
-    /// Of these workers, those in `quiet` get no more jobs, and the others do.
-    pub(crate) fn set_quiet(&mut self, workers: &[i64], quiet: &HashSet<i64>) {
-        for worker in workers {
+                continue;
+            };
             let Some(stream) = self.open.get_mut(worker) else { continue };
-            let was_quiet = std::mem::replace(&mut stream.quiet, quiet.contains(worker));
+            let was_quiet = std::mem::replace(&mut stream.quiet, *is_quiet);
             if stream.quiet {
                 stream.wake_sender();
             } else if was_quiet {
                 stream.group.freed.notify_one();
             }
         }
-    }
-
-    /// Workers that were not known to be alive for longer than a lease: their heartbeats go to another node, or stopped.
-    pub(crate) fn without_heartbeat_for(&self, lease: Duration) -> Vec<i64> {
-        let late = self.open.iter().filter(|(_, stream)| stream.alive_at.elapsed() > lease);
-        late.map(|(worker, _)| *worker).collect()
     }
 
     /// Whether the claim was sent to a worker, or is about to be, and has not ended.

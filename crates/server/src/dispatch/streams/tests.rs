@@ -86,7 +86,7 @@ fn a_slot_is_free_when_its_ending_is_reported_and_takes_the_job_claimed_ahead() 
     assert_eq!(start(&mut streams, Some(job(3))), [0; 0], "the slot is taken");
     streams.ended([claim(1), claim(2)].into_iter());
     assert_eq!(start(&mut streams, None), [3], "an ending that another node wrote frees the slot too");
-    streams.set_quiet(&[WORKER], &HashSet::from([WORKER]));
+    streams.set_alive(&[WORKER], &HashMap::from([(WORKER, true)]));
     assert!(streams.start(WORKER, &mut VecDeque::new(), Waker::noop()).is_none(), "it is quiet");
 }
 
