@@ -16,6 +16,7 @@ mod comparison;
 mod group;
 pub(crate) mod heartbeats;
 mod hints;
+pub(crate) mod job_bytes;
 pub(crate) mod node;
 pub(crate) mod not_claimed;
 mod outstanding;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use pitwheel::{Context, Role, State, Verdict, Worker, WorkerCommand};
+use pitwheel::{Context, NewPipeline, Role, State, Verdict, Worker, WorkerCommand};
 use pitwheel_proto::v1;
 use pitwheel_proto::v1::worker_service_client::WorkerServiceClient;
 use pitwheel_testkit::{Http, TestDb, Work, start_worker, wait_until, work};
@@ -249,6 +249,21 @@ async fn large_payloads_arrive_in_messages_that_every_client_accepts() -> Result
     }
     let mut stream = node.stream(100).await?;
     assert_eq!(stream.jobs_at_least(100).await?.len(), 100);
+    node.stop().await
+}
+
+#[tokio::test]
+async fn large_results_of_parents_arrive_in_messages_that_every_client_accepts() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let parent = NewPipeline::new("wide").step("parent", work(0));
+    let wide = (1..=100).fold(parent, |wide, n| wide.step(format!("s{n}"), work(n)).after(["parent"]));
+    db.pitwheel().pipelines().create(wide).await?;
+    let mut stream = node.stream(100).await?;
+    let parent = stream.jobs().await?.remove(0);
+    let complete = v1::Complete { result: Some(large()), ..v1::Complete::default() };
+    stream.report(&parent, v1::result::Outcome::Complete(complete)).await?;
+    assert_eq!(stream.jobs_at_least(100).await?.len(), 100, "each has the result of its parent");
     node.stop().await
 }
 

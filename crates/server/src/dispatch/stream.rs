@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 
 use crate::dispatch::comparison::Comparison;
 use crate::dispatch::group::Group;
+use crate::dispatch::job_bytes::job_bytes;
 use crate::dispatch::outstanding::{Outstanding, Stage};
 use crate::dispatch::suspects::Process;
 use crate::listen::lifetimes::Lifetime;
@@ -30,8 +31,6 @@ const QUEUE_BYTES_MAX: usize = 8 * 1024 * 1024;
 const QUEUE_BYTES_LIMIT: usize = 2 * QUEUE_BYTES_MAX;
 /// The size that a job is expected to have before one was sent: that of the largest payload.
 const JOB_BYTES_FIRST: usize = 256 * 1024;
-/// What a job has beside its payload, metadata and key: names and numbers, about.
-const JOB_BYTES_MIN: usize = 200;
 
 /// What is sent to a worker through its stream.
 #[derive(Debug)]
@@ -46,12 +45,6 @@ pub(crate) enum StreamMessage {
 /// least one job, and for [`CANCELS_MAX`] cancel messages.
 pub(crate) fn stream_channel(slots: usize) -> (mpsc::Sender<StreamMessage>, mpsc::Receiver<StreamMessage>) {
     mpsc::channel(slots + CLAIM_MAX + CANCELS_MAX)
-}
-
-/// The bytes of a job in a message, about.
-pub(crate) fn job_bytes(job: &Claimed) -> usize {
-    let optional = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-    JOB_BYTES_MIN + job.payload.len() + optional(&job.metadata) + optional(&job.key)
 }
 
 /// What became of jobs that were given to a stream.

@@ -179,3 +179,51 @@ pub(crate) fn job(detail: JobDetail, redact: bool) -> v1::Job {
         step: detail.step,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use pitwheel::StepState;
+    use pitwheel::engine::Ctid;
+    use tonic_prost::prost::Message;
+
+    use super::*;
+    use crate::dispatch::job_bytes::job_bytes;
+
+    /// A job whose texts have so many bytes each.
+    fn claimed(bytes: usize) -> Claimed {
+        let text = || "x".repeat(bytes);
+        let parent = |state| ParentStep { name: text(), state, result: Some(text()), result_left_out: true };
+        let parents = vec![parent(StepState::Done), parent(StepState::Cancelled)];
+        Claimed {
+            claim: Claim { id: i64::MAX, fence: i64::MAX, holder: i64::MAX },
+            ctid: Ctid::default(),
+            hold: i64::MAX,
+            attempt: u32::MAX,
+            max_attempts: u32::MAX,
+            timeout: Some(Duration::MAX),
+            run_at: SystemTime::UNIX_EPOCH,
+            priority: 0,
+            queue: text().into(),
+            kind: text().into(),
+            key: Some(text()),
+            lane: Some(text()),
+            payload: text(),
+            metadata: Some(format!(
+                r#"{{"traceparent":"00-{:032x}-{:016x}-01","tracestate":"{}"}}"#,
+                1,
+                1,
+                "x".repeat(512)
+            )),
+            recurrence: None,
+            step: Some(Box::new(CurrentStep { pipeline: i64::MAX, name: text(), parents })),
+        }
+    }
+
+    #[test]
+    fn the_bytes_of_a_job_are_those_of_its_message_and_a_few_more() {
+        for bytes in [0, 60, 100_000] {
+            let (counted, encoded) = (job_bytes(&claimed(bytes)), assignment(claimed(bytes)).encoded_len());
+            assert!((encoded..encoded + 500).contains(&counted), "{counted} are counted of {encoded}");
+        }
+    }
+}

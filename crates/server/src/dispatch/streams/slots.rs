@@ -7,7 +7,8 @@ use std::time::Instant;
 use pitwheel::Claim;
 use pitwheel::engine::Claimed;
 
-use crate::dispatch::stream::{MESSAGE_BYTES_MAX, job_bytes};
+use crate::dispatch::job_bytes::job_bytes;
+use crate::dispatch::stream::MESSAGE_BYTES_MAX;
 use crate::dispatch::streams::Streams;
 
 impl Streams {

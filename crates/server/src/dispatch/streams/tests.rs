@@ -5,7 +5,8 @@ use std::time::SystemTime;
 use pitwheel::engine::Ctid;
 
 use super::*;
-use crate::dispatch::stream::{job_bytes, stream_channel};
+use crate::dispatch::job_bytes::job_bytes;
+use crate::dispatch::stream::stream_channel;
 use crate::listen::lifetimes::Lifetime;
 
 const WORKER: i64 = 1;
