@@ -26,8 +26,10 @@ const BODY_TIME_MAX: Duration = Duration::from_secs(10);
 /// Bytes of requests under way that one token may have in memory: four of the largest. Decoded, they take several times as
 /// much. Callers without a token count as one.
 const TOKEN_BYTES_MAX: usize = 4 * MESSAGE_BYTES_MAX;
-/// The same for all callers of a node. One token cannot take more than an eighth.
-const NODE_BYTES_MAX: usize = 8 * TOKEN_BYTES_MAX;
+/// The same for the heartbeats of one token: one of the largest. A worker with ten streams sends a hundred bytes.
+const HEARTBEAT_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
+/// How many tokens can have so many bytes at a time. The others wait: one token cannot take more than an eighth of a node's room.
+const FULL_TOKENS_MAX: usize = 8;
 /// How long a request waits for others to end, before it is refused with `busy`.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
 /// The largest body of a health check, which needs no token: the name of a service.
@@ -37,10 +39,14 @@ const HEALTH_TIME_MAX: Duration = Duration::from_secs(1);
 /// The bytes before a message of gRPC: whether it is compressed, and its length.
 const PREFIX_BYTES: usize = 5;
 
+/// Heartbeats have a room of their own. Reports keep theirs until they are written: workers whose heartbeats waited for that would be
+/// declared dead while the database is slow.
+const HEARTBEAT: &str = "/pitwheel.v1.WorkerService/Heartbeat";
+
 /// The bodies that are in memory.
 pub(crate) struct Bodies {
-    node: Arc<Semaphore>,
-    tokens: PerToken<Semaphore>,
+    heartbeats: Rooms,
+    others: Rooms,
     /// Bodies of paths that begin with one of these are read by the handlers of an application.
     streamed_prefixes: Vec<String>,
 }
@@ -52,23 +58,24 @@ pub(crate) struct Room {
     _permits: Arc<(OwnedSemaphorePermit, OwnedSemaphorePermit)>,
 }
 
-impl Bodies {
-    pub(crate) fn new(streamed_prefixes: Vec<String>) -> Bodies {
-        Bodies {
-            node: Arc::new(Semaphore::new(NODE_BYTES_MAX)),
-            tokens: PerToken::default(),
-            streamed_prefixes,
-        }
+/// Room for bodies, per token and per node.
+struct Rooms {
+    token_bytes_max: usize,
+    node: Arc<Semaphore>,
+    tokens: PerToken<Semaphore>,
+}
+
+impl Rooms {
+    fn new(token_bytes_max: usize) -> Rooms {
+        let node = Arc::new(Semaphore::new(FULL_TOKENS_MAX * token_bytes_max));
+        Rooms { token_bytes_max, node, tokens: PerToken::default() }
     }
 
     /// Waits for room for a body. All of it is taken at once: bodies that each hold a part would wait for each other.
-    pub(crate) async fn room(&self, token: Option<i64>, bytes: usize) -> Result<Room, Problem> {
-        if bytes > MESSAGE_BYTES_MAX {
-            return Err(too_large(bytes, MESSAGE_BYTES_MAX));
-        }
+    async fn take(&self, token: Option<i64>, bytes: usize) -> Result<Room, Problem> {
         let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
         let both = async {
-            let of_token = self.tokens.of(token, || Semaphore::new(TOKEN_BYTES_MAX));
+            let of_token = self.tokens.of(token, || Semaphore::new(self.token_bytes_max));
             let of_token = of_token.acquire_many_owned(permits).await.ok()?;
             let of_node = self.node.clone().acquire_many_owned(permits).await.ok()?;
             Some(Room { _permits: Arc::new((of_token, of_node)) })
@@ -76,15 +83,33 @@ impl Bodies {
         let room = timeout(ROOM_WAIT_MAX, both).await.ok().flatten();
         room.ok_or_else(|| Problem::busy("too many large requests are under way: send fewer at a time"))
     }
+}
+
+impl Bodies {
+    pub(crate) fn new(streamed_prefixes: Vec<String>) -> Bodies {
+        let (heartbeats, others) = (Rooms::new(HEARTBEAT_BYTES_MAX), Rooms::new(TOKEN_BYTES_MAX));
+        Bodies { heartbeats, others, streamed_prefixes }
+    }
+
+    /// Waits for room for the body of a call with this path.
+    pub(crate) async fn room(&self, path: &str, token: Option<i64>, bytes: usize) -> Result<Room, Problem> {
+        if bytes > MESSAGE_BYTES_MAX {
+            return Err(too_large(bytes, MESSAGE_BYTES_MAX));
+        }
+        let rooms = if path == HEARTBEAT { &self.heartbeats } else { &self.others };
+        rooms.take(token, bytes).await
+    }
 
     /// Reads a body whose length is known before it is read: from its header, or from the prefix of gRPC. Otherwise it
     /// takes the room of the largest.
     async fn read(
         &self,
+        path: &str,
         token: Option<i64>,
-        (declared, grpc): (Option<usize>, bool),
+        declared: Option<usize>,
         body: Body,
     ) -> Result<(Bytes, Room), Problem> {
+        let grpc = is_grpc_path(path);
         let mut chunks = body.into_data_stream();
         let mut read = Read::default();
         while grpc && declared.is_none() && read.len() < PREFIX_BYTES {
@@ -96,7 +121,7 @@ impl Bodies {
             None if grpc => read.message_bytes(),
             None => MESSAGE_BYTES_MAX,
         };
-        let room = self.room(token, bytes).await?;
+        let room = self.room(path, token, bytes).await?;
         while read.len() <= bytes {
             let Some(chunk) = chunks.next().await else { return Ok((read.bytes.into(), room)) };
             read.add(chunk)?;
@@ -166,8 +191,9 @@ pub(crate) async fn read_body(State(bodies): State<Arc<Bodies>>, request: Reques
         return next.run(request).await;
     }
     let token = request.extensions().get::<Caller>().and_then(Caller::token);
-    let (declared, is_grpc) = (declared(request.headers()), is_grpc_path(path));
+    let declared = declared(request.headers());
     let (parts, body) = request.into_parts();
+    let path = parts.uri.path();
     let read = async {
         if is_health {
             let read = timeout(HEALTH_TIME_MAX, axum::body::to_bytes(body, HEALTH_BYTES_MAX)).await;
@@ -176,9 +202,9 @@ pub(crate) async fn read_body(State(bodies): State<Arc<Bodies>>, request: Reques
                 .map(|bytes| (bytes, None))
                 .map_err(|_| too_large(HEALTH_BYTES_MAX + 1, HEALTH_BYTES_MAX));
         }
-        let (bytes, room) = bodies.read(token, (declared, is_grpc), body).await?;
-        if is_grpc {
-            entries::check(parts.uri.path(), only_message(&bytes)?)?;
+        let (bytes, room) = bodies.read(path, token, declared, body).await?;
+        if is_grpc_path(path) {
+            entries::check(path, only_message(&bytes)?)?;
         }
         Ok((bytes, Some(room)))
     };
@@ -193,5 +219,26 @@ pub(crate) async fn read_body(State(bodies): State<Arc<Bodies>>, request: Reques
             response
         }
         Err(problem) => refusal(&Request::from_parts(parts, Body::empty()), problem),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use tokio::task::unconstrained;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn heartbeats_wait_for_no_report() {
+        let bodies = Bodies::new(Vec::new());
+        let ready = |path, bytes| unconstrained(bodies.room(path, Some(1), bytes)).now_or_never();
+        let report = "/pitwheel.v1.WorkerService/ReportResult";
+        let reports: Vec<_> = (0..4).map_while(|_| ready(report, MESSAGE_BYTES_MAX)).collect();
+        assert_eq!(reports.len(), 4);
+        assert!(ready(report, 1).is_none(), "they take the room of the token");
+        assert!(ready(HEARTBEAT, 1000).is_some_and(|room| room.is_ok()));
+        let _largest = ready(HEARTBEAT, MESSAGE_BYTES_MAX).expect("there is room");
+        assert!(ready(HEARTBEAT, 1).is_none(), "heartbeats have a limit too");
     }
 }
