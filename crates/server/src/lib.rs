@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 
 mod auth;
+mod background;
 mod dispatch;
 mod error;
 mod grpc;

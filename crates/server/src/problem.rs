@@ -69,6 +69,14 @@ impl Problem {
         Problem::of_code("busy", detail)
     }
 
+    /// The server stopped before the call had ended: code `database`, HTTP status 503. Its statement may have been committed.
+    pub(crate) fn stopping() -> Problem {
+        Problem::of_code(
+            "database",
+            "this node is stopping, and the call may or may not have been done: repeat it at another node",
+        )
+    }
+
     /// The job was not claimed: code `not_claimed`, HTTP status 409.
     pub(crate) fn not_claimed(detail: impl Into<String>) -> Problem {
         Problem::of_code("not_claimed", detail)

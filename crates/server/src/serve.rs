@@ -15,8 +15,6 @@ use pitwheel_proto::v1::recurring_service_server::RecurringServiceServer;
 use pitwheel_proto::v1::worker_service_server::WorkerServiceServer;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tonic::server::NamedService;
 use tonic::service::Routes;
 use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
@@ -24,6 +22,7 @@ use utoipa_axum::router::OpenApiRouter;
 
 use crate::auth::middleware::{Authentication, authenticate};
 use crate::auth::tokens::Tokens;
+use crate::background::{Background, Tasks};
 use crate::dispatch::node::Node;
 use crate::error::Error;
 use crate::grpc::job_service::Jobs;
@@ -139,6 +138,8 @@ impl Server {
     /// `/api/openapi.json`, `/metrics`, `/healthz`, `/readyz`) or of other added routes: [`Server::run`] fails otherwise.
     /// Every route needs authentication, unless [`Server::public`] exempts it. A fallback of the router is not used. The program must use the versions of axum,
     /// utoipa and utoipa-axum that this crate uses.
+    ///
+    /// A handler under `/api/v1/` whose body is not [streamed](Server::streamed) runs to its end also when its caller gives up.
     pub fn routes(mut self, routes: OpenApiRouter) -> Server {
         self.routes.push(routes);
         self
@@ -206,8 +207,9 @@ impl Server {
         let node = Node::start(&pitwheel, &options, authentication.tokens.clone())?;
         let watch = Arc::new(Watch::default());
         let background = Background::default();
-        background.spawn(watch::run(watch.clone(), pitwheel.clone(), authentication.tokens.clone()));
-        background.spawn(metrics::run_upkeep());
+        let tasks = background.tasks();
+        tasks.spawn(watch::run(watch.clone(), pitwheel.clone(), authentication.tokens.clone()));
+        tasks.spawn(metrics::run_upkeep());
         let probes = pitwheel.for_probes(PROBE_CONNECTIONS, PROBE_MAX)?;
         let api = Api {
             metrics: Arc::new(Metrics::new(probes.clone(), node.pool.clone())?),
@@ -223,7 +225,7 @@ impl Server {
             true => probe_routes().with_state(api),
             false => grpc(&api, reflection).merge(http.with_state(api)).fallback(not_found),
         };
-        let routes = layered(routes, streamed_prefixes, authentication);
+        let routes = layered(routes, streamed_prefixes, authentication, tasks);
         let stopping = Notify::new();
         let shutdown = async {
             readiness.set_accepting();
@@ -245,7 +247,7 @@ impl Server {
             // Without this, tonic switches the limit off.
             .http2_max_local_error_reset_streams(Some(RESETS_MAX))
             .add_routes(Routes::from(routes))
-            .serve_with_incoming_shutdown(incoming(listener, tls, &background.tasks), shutdown);
+            .serve_with_incoming_shutdown(incoming(listener, tls, tasks.tracker()), shutdown);
         tokio::select! {
             served = serving => served?,
             () = timeout => tracing::warn!("stopping although clients are still connected"),
@@ -291,8 +293,13 @@ fn check_public(prefixes: &[String]) -> Result<(), Error> {
 
 /// The routes behind authentication. The layer that is added last runs first: the body of a call is read before the call takes one of
 /// the places of its token, and it keeps that place until there is room for its answer.
-fn layered(routes: Router, streamed_prefixes: Vec<String>, authentication: Arc<Authentication>) -> Router {
-    let calls = Calls::new(streamed_prefixes.clone());
+fn layered(
+    routes: Router,
+    streamed_prefixes: Vec<String>,
+    authentication: Arc<Authentication>,
+    tasks: &Tasks,
+) -> Router {
+    let calls = Calls::new(streamed_prefixes.clone(), tasks.clone());
     let bodies = Bodies::new(streamed_prefixes);
     routes
         .layer(from_fn_with_state(Arc::<Answers>::default(), hold_answer))
@@ -334,29 +341,4 @@ fn reflection() -> Result<ServerReflectionServer<impl ServerReflection>, Error> 
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1();
     service.map_err(|error| pitwheel::Error::Invalid(error.to_string()).into())
-}
-
-/// Loops that run beside the node. They end with the server, also when it fails.
-#[derive(Default)]
-struct Background {
-    tasks: TaskTracker,
-    end: CancellationToken,
-}
-
-impl Drop for Background {
-    fn drop(&mut self) {
-        self.end.cancel();
-    }
-}
-
-impl Background {
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.spawn(self.end.clone().run_until_cancelled_owned(task));
-    }
-
-    async fn end(&self) {
-        self.end.cancel();
-        self.tasks.close();
-        self.tasks.wait().await;
-    }
 }

@@ -5,14 +5,20 @@ mod support;
 use std::time::Duration;
 
 use anyhow::Result;
+use pitwheel::{Role, State};
 use pitwheel_proto::v1;
-use pitwheel_testkit::TestDb;
+use pitwheel_testkit::{Http, TestDb, wait_until};
+use serde_json::json;
 use tokio::io::AsyncWriteExt;
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::Code;
 
 use crate::support::{Node, claim_of, stream_request};
 
 const LEASE: Duration = Duration::from_secs(30);
+/// Calls of one token that run at a time.
+const TOKEN_CALLS: i64 = 6;
 
 #[tokio::test]
 async fn a_stream_request_with_invalid_fields_is_refused() -> Result<()> {
@@ -146,5 +152,35 @@ async fn bytes_of_no_protocol_do_not_disturb_the_server() -> Result<()> {
     }
     let job = v1::NewJob { kind: "work".into(), ..v1::NewJob::default() };
     node.jobs().await?.enqueue(v1::EnqueueRequest { jobs: vec![job] }).await?;
+    node.stop().await
+}
+
+#[tokio::test]
+async fn callers_that_give_up_again_and_again_do_not_take_every_connection() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let http = Http::new(node.address);
+    let secret = db.pitwheel().create_token("other", Role::Viewer, None).await?.1;
+    let id = db.job().insert().await?;
+    let mut other = db.client().await?;
+    let lock = other.transaction().await?;
+    lock.execute("select from pitwheel.job where id = $1 for update", &[&id]).await?;
+    let body = json!({ "ids": [id] });
+    let cancel = |http: &Http| {
+        let (http, body) = (http.clone(), body.clone());
+        async move { http.post("/api/v1/jobs/cancel", &body).await }
+    };
+    let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    for given_up in 1..=TOKEN_CALLS {
+        let call = AbortOnDropHandle::new(tokio::spawn(cancel(&http)));
+        wait_until("its statement waits", async || Ok(db.count(waiting).await? == given_up)).await?;
+        drop(call);
+    }
+    assert_eq!(cancel(&http).await?.status, 429, "Postgres works on all that the others have asked for");
+    let kinds = timeout(Duration::from_secs(5), http.token(&secret).get("/api/v1/kinds")).await??;
+    assert_eq!(kinds.status, 200, "another caller");
+    lock.rollback().await?;
+    assert_eq!(cancel(&http).await?.status, 200);
+    assert_eq!(db.state(id).await?, Some(State::Cancelled));
     node.stop().await
 }

@@ -112,7 +112,12 @@ pub(crate) async fn authenticate(
 
 /// The answer to a request that is refused, in the form that its protocol needs.
 pub(crate) fn refusal(request: &Request, problem: Problem) -> Response {
-    if is_grpc_path(request.uri().path()) {
+    refusal_at(request.uri().path(), problem)
+}
+
+/// The same, for a request with this path.
+pub(crate) fn refusal_at(path: &str, problem: Problem) -> Response {
+    if is_grpc_path(path) {
         return Status::from(problem).into_http::<axum::body::Body>().into_response();
     }
     http_refusal(problem)
