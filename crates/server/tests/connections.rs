@@ -71,6 +71,22 @@ async fn a_connection_that_sent_a_request_stays_open() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_connection_whose_request_has_too_long_a_head_is_closed() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let new = TcpStream::connect(node.address).await?;
+    let mut served = TcpStream::connect(node.address).await?;
+    check_health(&mut served).await?;
+    for mut socket in [new, served] {
+        socket.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nlong: ").await?;
+        // The node may close the connection before it has read all of it.
+        let _ = socket.write_all(&[b'x'; 100 * 1024]).await;
+        closed(socket).await?;
+    }
+    node.stop().await
+}
+
+#[tokio::test]
 async fn silent_connections_do_not_delay_a_health_check() -> Result<()> {
     let db = TestDb::new().await?;
     let node = Node::start(db.pitwheel(), LEASE).await?;

@@ -4,16 +4,20 @@ use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result};
 use axum::Json;
+use axum::body::Body;
 use axum::extract::State;
 use axum::routing::get;
+use futures_util::StreamExt;
 use pitwheel::Role;
 use pitwheel_server::{Caller, Error, ErrorResponses, NotServing, Options, Problem, Readiness, Server};
-use pitwheel_testkit::{Http, TestDb};
+use pitwheel_testkit::{Http, TestDb, WAIT_MAX};
 use serde::Serialize;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -39,6 +43,17 @@ async fn show_invoice(State(number): State<u32>, caller: Caller) -> Json<Invoice
 async fn cancel_invoices(caller: Caller) -> Result<Json<bool>, Problem> {
     caller.require(Role::Operator)?;
     Ok(Json(true))
+}
+
+/// Counts the bytes of a body.
+#[utoipa::path(post, path = "/hooks/upload", responses((status = 200, body = usize), ErrorResponses))]
+async fn count_bytes(body: Body) -> Result<Json<usize>, Problem> {
+    let mut chunks = body.into_data_stream();
+    let mut bytes = 0;
+    while let Some(chunk) = chunks.next().await {
+        bytes += chunk.map_err(|error| Problem::invalid(error.to_string()))?.len();
+    }
+    Ok(Json(bytes))
 }
 
 fn invoices() -> OpenApiRouter {
@@ -248,4 +263,26 @@ async fn a_clash_is_an_error_at_the_start() -> Result<()> {
         assert_eq!(readiness.accepting().await, Err(NotServing), "{what}");
     }
     Ok(())
+}
+
+/// By hand, so that the head of a request comes with the end of the body before it.
+#[tokio::test]
+async fn large_bodies_without_a_token_are_read_over_one_connection_of_http1() -> Result<()> {
+    const BYTES: usize = 10 * 1024 * 1024;
+    let db = TestDb::new().await?;
+    let routes = OpenApiRouter::new().routes(routes!(count_bytes));
+    let server = Server::new(db.pitwheel()).options(with_tokens()).routes(routes).public("/hooks/");
+    let server = Running::start(server, &Readiness::default()).await?;
+    let (mut answers, mut requests) = TcpStream::connect(server.address).await?.into_split();
+    let head = format!("POST /hooks/upload HTTP/1.1\r\nhost: localhost\r\ncontent-length: {BYTES}\r\n\r\n");
+    let request = [head.as_bytes(), &vec![b'x'; BYTES]].concat();
+    let sending =
+        tokio::spawn(async move { requests.write_all(&request.repeat(3)).await.map(|()| requests) });
+    let mut text = Vec::new();
+    while String::from_utf8_lossy(&text).matches(&BYTES.to_string()).count() < 3 {
+        let read = timeout(WAIT_MAX, answers.read_buf(&mut text)).await??;
+        anyhow::ensure!(read > 0, "closed after {}", String::from_utf8_lossy(&text));
+    }
+    drop(sending.await??);
+    server.stop().await
 }

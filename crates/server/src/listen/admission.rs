@@ -144,6 +144,8 @@ impl Admission {
             evicted,
             served: AtomicBool::new(false),
             calls: AtomicUsize::new(0),
+            heads: AtomicUsize::new(0),
+            requests: AtomicUsize::new(0),
             probes: Arc::new(Semaphore::new(PROBES_MAX)),
             refusals: Arc::new(Semaphore::new(REFUSAL_BYTES_MAX)),
             ages: Arc::default(),
@@ -170,6 +172,9 @@ pub(crate) struct Admitted {
     served: AtomicBool,
     /// Calls under way.
     calls: AtomicUsize,
+    /// Requests of HTTP/1 that it has sent, and those of them that are under way.
+    heads: AtomicUsize,
+    requests: AtomicUsize,
     /// Places for probes.
     probes: Arc<Semaphore>,
     /// Room for answers to callers without a token.
@@ -204,6 +209,19 @@ impl Admitted {
             self.admission.open().set_busy(self.id);
         }
         Call { admitted: self.clone() }
+    }
+
+    /// A request of HTTP/1 is under way until the last copy of it is dropped.
+    pub(crate) fn begin_request(self: &Arc<Admitted>) -> Arc<HttpRequest> {
+        self.requests.fetch_add(1, Ordering::AcqRel);
+        self.heads.fetch_add(1, Ordering::AcqRel);
+        Arc::new(HttpRequest { admitted: self.clone() })
+    }
+
+    /// How many requests of HTTP/1 it has sent. `None`: one is under way.
+    pub(crate) fn heads(&self) -> Option<usize> {
+        let heads = self.heads.load(Ordering::Acquire);
+        (self.requests.load(Ordering::Acquire) == 0).then_some(heads)
     }
 
     /// A probe is under way until the last copy of it is dropped. `None`: there are too many.
@@ -252,6 +270,17 @@ pub(crate) struct Call {
 impl Drop for Call {
     fn drop(&mut self) {
         self.admitted.end_call();
+    }
+}
+
+/// A request of HTTP/1 under way, until it is dropped.
+pub(crate) struct HttpRequest {
+    admitted: Arc<Admitted>,
+}
+
+impl Drop for HttpRequest {
+    fn drop(&mut self) {
+        self.admitted.requests.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -30,6 +30,9 @@ const FIRST_BYTES_WAIT_MAX: Duration = Duration::from_secs(10);
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The bytes that show which version of HTTP a client speaks. Fewer do not count, or one byte would keep a connection open.
 const FIRST_BYTES: usize = PREFACE.len();
+/// Bytes that a client of HTTP/1 may send before the head of its request is complete. They are kept in memory, without a token; hyper would
+/// keep 400 KiB. Browsers and proxies send far less.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Connections that are ready and not yet served.
 const READY_MAX: usize = 64;
 /// Wait after a failed accept: the process may be out of file descriptors for a moment.
@@ -50,10 +53,19 @@ pub(crate) struct Connection {
     first_bytes: usize,
     /// How many bytes of the preface of HTTP/2 were read; `None`: the client speaks HTTP/1.
     preface: Option<usize>,
+    head: Head,
     /// Set while the client does not read what is written.
     unread: Option<Pin<Box<Sleep>>>,
     /// Ends the turns in which the parts of answers began to wait.
     turns: Interval,
+}
+
+/// What was read of the head of a request of HTTP/1. The bytes of bodies do not count: they are read while their request is under way.
+#[derive(Default)]
+struct Head {
+    /// The number of requests before it.
+    before: usize,
+    bytes: usize,
 }
 
 enum Socket {
@@ -67,8 +79,8 @@ impl Connection {
         let deadline = Some(Box::pin(tokio::time::sleep(FIRST_BYTES_WAIT_MAX)));
         let mut turns = interval_at(Instant::now() + TURN, TURN);
         turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (first_bytes, preface, unread) = (0, Some(0), None);
-        Connection { socket, admitted, evicted, deadline, first_bytes, preface, unread, turns }
+        let (first_bytes, preface, head, unread) = (0, Some(0), Head::default(), None);
+        Connection { socket, admitted, evicted, deadline, first_bytes, preface, head, unread, turns }
     }
 
     /// Whether the connection must be closed. Registers the task to be woken when that changes.
@@ -86,7 +98,18 @@ impl Connection {
             || self.deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(context).is_ready())
     }
 
+    /// Whether the head of a request of HTTP/1 is too long. To be asked before more is read: what was read last may be the end of a head
+    /// and the beginning of its body, and the request is noted before hyper reads again.
+    fn is_head_too_long(&mut self) -> bool {
+        match self.admitted.heads() {
+            Some(before) if before == self.head.before => {}
+            before => self.head = Head { before: before.unwrap_or(self.head.before), bytes: 0 },
+        }
+        self.preface.is_none() && self.head.bytes > HEAD_BYTES_MAX
+    }
+
     fn note_read(&mut self, bytes: &[u8]) {
+        self.head.bytes += bytes.len();
         if self.deadline.is_some() {
             self.first_bytes += bytes.len();
             if self.first_bytes >= FIRST_BYTES {
@@ -213,6 +236,10 @@ impl AsyncRead for Connection {
         let connection = self.get_mut();
         if connection.is_over(context) {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        if connection.is_head_too_long() {
+            tracing::debug!("the head of a request is too long, its connection is closed");
+            return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
         }
         let before = buffer.filled().len();
         let read = match &mut connection.socket {

@@ -4,20 +4,27 @@ use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use axum::extract::Request;
+use axum::http::Version;
 use axum::middleware::Next;
 use axum::response::Response;
 
 use crate::auth::caller::Caller;
-use crate::listen::admission::{Admitted, Call};
+use crate::listen::admission::Admitted;
 
-/// Notes that a connection has sent a request.
+/// Notes that a connection has sent a request. One of HTTP/1 is under way until its body is read and its answer is sent.
 pub(crate) async fn note_request(request: Request, next: Next) -> Response {
-    if let Some(admitted) = request.extensions().get::<Arc<Admitted>>() {
-        admitted.note_request();
+    let Some(admitted) = request.extensions().get::<Arc<Admitted>>() else { return next.run(request).await };
+    admitted.note_request();
+    if request.version() == Version::HTTP_2 {
+        return next.run(request).await;
     }
-    next.run(request).await
+    let under_way = admitted.begin_request();
+    let of_answer = under_way.clone();
+    let request =
+        if request.body().is_end_stream() { request } else { request.map(|body| held(body, under_way)) };
+    next.run(request).await.map(|body| held(body, of_answer))
 }
 
 /// Counts the call of a caller who was authenticated as under way until the answer is sent: it may be a stream. Calls of others do not
@@ -28,19 +35,23 @@ pub(crate) async fn hold_call(request: Request, next: Next) -> Response {
     let call = admitted.filter(|_| is_authenticated).map(Admitted::begin_call);
     let response = next.run(request).await;
     match call {
-        Some(call) => response.map(|body| Body::new(Pin::new(HeldBody { body, _call: call }))),
+        Some(call) => response.map(|body| held(body, call)),
         None => response,
     }
 }
 
-/// The body of an answer whose call is under way until it is dropped. A pinned pointer to a body is a body too, so it only has to
-/// be such a pointer.
-struct HeldBody {
-    body: Body,
-    _call: Call,
+/// The body, which holds a value until it is dropped.
+fn held<T: Send + Unpin + 'static>(body: Body, value: T) -> Body {
+    Body::new(Pin::new(HeldBody { body, _value: value }))
 }
 
-impl Deref for HeldBody {
+/// A pinned pointer to a body is a body too, so this only has to be such a pointer.
+struct HeldBody<T> {
+    body: Body,
+    _value: T,
+}
+
+impl<T> Deref for HeldBody<T> {
     type Target = Body;
 
     fn deref(&self) -> &Body {
@@ -48,7 +59,7 @@ impl Deref for HeldBody {
     }
 }
 
-impl DerefMut for HeldBody {
+impl<T> DerefMut for HeldBody<T> {
     fn deref_mut(&mut self) -> &mut Body {
         &mut self.body
     }
