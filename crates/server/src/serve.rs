@@ -59,8 +59,8 @@ const CALLS_MAX: u32 = 2000;
 /// reset stream does not count as a call, but takes memory until the client reads that it was reset.
 const RESETS_MAX: usize = 1024;
 
-/// Connections for probes and gauges, which must not wait for callers of the API.
-const PROBE_CONNECTIONS: usize = 2;
+/// Connections for the gauges of a scrape, which must not wait for callers of the API. Readiness has another one.
+const SCRAPE_CONNECTIONS: usize = 2;
 /// How long a read of the tokens may take. Calls wait for it.
 const TOKENS_READ_MAX: Duration = Duration::from_secs(2);
 
@@ -196,7 +196,7 @@ impl Server {
         let _ended = readiness.end_on_drop();
         options.serve_workers &= !only_probes;
         check_public(&public_prefixes)?;
-        let (http, document) = router(routes)?;
+        let http = router(routes)?;
         let reflection = reflection()?;
         let tls = options.tls.as_ref().map(Tls::acceptor).transpose()?;
         pitwheel.check_schema().await?;
@@ -210,14 +210,13 @@ impl Server {
         let tasks = background.tasks();
         tasks.spawn(watch::run(watch.clone(), pitwheel.clone(), authentication.tokens.clone()));
         tasks.spawn(metrics::run_upkeep());
-        let probes = pitwheel.for_probes(PROBE_CONNECTIONS, PROBE_MAX)?;
+        let scrapes = pitwheel.for_probes(SCRAPE_CONNECTIONS, PROBE_MAX)?;
         let api = Api {
-            metrics: Arc::new(Metrics::new(probes.clone(), node.pool.clone())?),
+            metrics: Arc::new(Metrics::new(scrapes, node.pool.clone())?),
             node: node.clone(),
             watch: watch.clone(),
             readiness: readiness.clone(),
-            database: Arc::new(DatabaseCheck::new(probes)),
-            document: Arc::new(document),
+            database: Arc::new(DatabaseCheck::new(pitwheel.for_probes(1, PROBE_MAX)?)),
             stale_after: StaleAfter(options.stale_after),
             pitwheel,
         };

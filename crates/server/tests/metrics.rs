@@ -46,6 +46,9 @@ async fn every_documented_metric_is_served_and_counts() -> Result<()> {
             && text.contains(&format!("{failed} 1")))
     })
     .await?;
+    let left = r#"pitwheel_jobs{queue="left",state="waiting"} 1"#;
+    wait_until("the database is read again", async || Ok(http.get("/metrics").await?.text.contains(left)))
+        .await?;
     let text = http.get("/metrics").await?.text;
     let newest = pitwheel::engine::MIGRATIONS.last().map_or(0, |migration| migration.version);
     let version = format!("pitwheel_schema_version {newest}");
@@ -54,7 +57,7 @@ async fn every_documented_metric_is_served_and_counts() -> Result<()> {
         r#"pitwheel_job_retries_total{queue="counted",kind="work"} 1"#,
         r#"pitwheel_job_wait_seconds_count{queue="counted",kind="work"} 3"#,
         r#"pitwheel_job_duration_seconds_count{queue="counted",kind="work",outcome="completed"} 2"#,
-        r#"pitwheel_jobs{queue="left",state="waiting"} 1"#,
+        left,
         r#"pitwheel_workers{state="alive",transport="grpc"} 1"#,
         "pitwheel_worker_slots 5",
         "pitwheel_worker_slots_in_use 0",

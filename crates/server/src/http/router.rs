@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ::metrics::{counter, histogram};
-use axum::extract::{DefaultBodyLimit, FromRef, MatchedPath, Request, State};
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, FromRef, MatchedPath, Request};
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use axum::{Json, Router};
+use axum::routing::{MethodRouter, get};
 use pitwheel::Pitwheel;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -47,7 +49,6 @@ pub(crate) struct Api {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) readiness: Readiness,
     pub(crate) database: Arc<DatabaseCheck>,
-    pub(crate) document: Arc<OpenApi>,
     pub(crate) stale_after: StaleAfter,
 }
 
@@ -72,12 +73,6 @@ impl FromRef<Api> for Arc<Watch> {
 impl FromRef<Api> for Arc<Metrics> {
     fn from_ref(api: &Api) -> Arc<Metrics> {
         api.metrics.clone()
-    }
-}
-
-impl FromRef<Api> for Arc<OpenApi> {
-    fn from_ref(api: &Api) -> Arc<OpenApi> {
-        api.document.clone()
     }
 }
 
@@ -145,17 +140,17 @@ fn api_routes() -> OpenApiRouter<Api> {
         .routes(routes!(events::watch_events))
 }
 
-/// All routes, with those of the application, to be merged with those of gRPC; and the document that describes them.
-pub(crate) fn router(added: Vec<OpenApiRouter>) -> Result<(Router<Api>, OpenApi), Error> {
+/// All routes, with those of the application and the document that describes them, to be merged with those of gRPC.
+pub(crate) fn router(added: Vec<OpenApiRouter>) -> Result<Router<Api>, Error> {
     let (routes, mut document) = api_routes().split_for_parts();
-    let routes = Router::new().nest(API, routes).route(DOCUMENT, get(show_document)).merge(probe_routes());
+    let routes = Router::new().nest(API, routes).merge(probe_routes());
     let paths = (API, [DOCUMENT, METRICS, READY, HEALTH].as_slice());
     let routes = own_routes::add(routes, &mut document, paths, added)?;
-    let routes = routes
+    Ok(routes
+        .route(DOCUMENT, show(&document)?)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn(measure))
-        .layer(DefaultBodyLimit::max(limits::MESSAGE_BYTES_MAX));
-    Ok((routes, document))
+        .layer(DefaultBodyLimit::max(limits::MESSAGE_BYTES_MAX)))
 }
 
 /// What probes and scrapers read.
@@ -166,8 +161,11 @@ pub(crate) fn probe_routes() -> Router<Api> {
         .route(HEALTH, get(probes::health))
 }
 
-async fn show_document(State(document): State<Arc<OpenApi>>) -> Json<OpenApi> {
-    Json((*document).clone())
+/// Shows the document, which is written once: it has hundreds of kilobytes, and every caller may read it.
+fn show(document: &OpenApi) -> Result<MethodRouter<Api>, Error> {
+    let text = document.to_json().map_err(|error| Error::Routes(error.to_string()))?;
+    let text = Bytes::from(text);
+    Ok(get(move || async move { ([(CONTENT_TYPE, "application/json")], text) }))
 }
 
 async fn wrong_method(request: Request) -> Problem {

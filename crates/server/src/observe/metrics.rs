@@ -1,7 +1,7 @@
 //! The metrics of a node in Prometheus' text format: counters of this process, and gauges read from the database.
 
 use std::fmt::Write;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -10,6 +10,7 @@ use pitwheel::{Error, OutboxStatus, Pitwheel, QueueSummary};
 
 use crate::observe::database_check::{PROBE_MAX, no_answer};
 use crate::observe::queue_gauges::{Gauges, fold};
+use crate::observe::shared::Shared;
 
 /// Buckets of durations, in seconds: from the delay of a hint to the longest jobs.
 const BUCKETS: [f64; 16] =
@@ -56,16 +57,19 @@ pub(crate) struct Metrics {
     probe_pool: Pool,
     /// The connections for claims and reports.
     pool: Pool,
+    of_database: Shared<Arc<str>>,
 }
 
 impl Metrics {
     pub(crate) fn new(probes: Pitwheel, pool: Pool) -> Result<Metrics, Error> {
         let probe_pool = probes.pool_for_loops(1, PROBE_MAX)?;
-        Ok(Metrics { recorder: recorder(), probes, probe_pool, pool })
+        Ok(Metrics { recorder: recorder(), probes, probe_pool, pool, of_database: Shared::default() })
     }
 
-    /// All metrics as text. Without the database, or while it does not answer, only those of this process.
+    /// All metrics as text. Without the database, or while it does not answer, only those of this process. However many scrape, the
+    /// database is read once a second.
     pub(crate) async fn render(&self, node: NodeGauges) -> String {
+        let of_database = self.of_database.get(async { self.render_database().await.into() }).await;
         let mut text = self.recorder.render();
         let version = labels(&[("version", env!("CARGO_PKG_VERSION"))]);
         gauge(&mut text, "pitwheel_build_info", "The version of this node.", [(version, 1.0)]);
@@ -78,6 +82,11 @@ impl Metrics {
         let states = states.map(|(state, count)| (labels(&[("state", state)]), count as f64));
         gauge(&mut text, "pitwheel_db_pool_connections", "Connections for claims and reports.", states);
         process_metrics(&mut text);
+        text + &of_database
+    }
+
+    async fn render_database(&self) -> String {
+        let mut text = String::new();
         let outbox = self.probes.outbox();
         let (database, outbox, schema) = tokio::join!(
             answer("queues", self.read_database()),
