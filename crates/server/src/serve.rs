@@ -208,7 +208,8 @@ impl Server {
         let watch = Arc::new(Watch::default());
         let background = Background::default();
         let tasks = background.tasks();
-        tasks.spawn(watch::run(watch.clone(), pitwheel.clone(), authentication.tokens.clone()));
+        tasks.spawn(watch::run(watch.clone(), pitwheel.clone()));
+        tasks.spawn(watch::run_closing(watch.clone(), authentication.tokens.clone()));
         tasks.spawn(metrics::run_upkeep());
         let scrapes = pitwheel.for_probes(SCRAPE_CONNECTIONS, PROBE_MAX)?;
         let api = Api {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::Result;
 use pitwheel::Role;
 use pitwheel_server::Options;
-use pitwheel_testkit::{Events, Http, TestDb, WAIT_MAX};
+use pitwheel_testkit::{Events, Http, TestDb, WAIT_MAX, wait_until};
 
 use crate::support::Node;
 
@@ -57,6 +57,31 @@ async fn a_token_that_is_no_longer_valid_loses_its_event_streams() -> Result<()>
     assert!(of_expiring < lifetime + SOON, "{of_expiring:?}");
     db.pitwheel().cancel(id).await?;
     assert_eq!(kept.next().await?.1["state"], "cancelled", "another token keeps its stream");
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_locked_table_does_not_keep_the_event_streams_of_a_token_that_was_revoked() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = start_with_tokens(&db).await?;
+    let id = db.job().insert().await?;
+    let secret = db.pitwheel().create_token("revoked", Role::Viewer, None).await?.1;
+    let mut events =
+        Http::new(node.address).token(&secret).events(&format!("/api/v1/events?jobs={id}")).await?;
+    assert_eq!(events.next().await?.0, "job");
+    let mut other = db.client().await?;
+    let lock = other.transaction().await?;
+    lock.batch_execute("lock table pitwheel.job in access exclusive mode").await?;
+    wait_until("its job is read", async || {
+        let waiting = "select count(*) from pg_stat_activity
+            where datname = current_database() and wait_event_type = 'Lock' and query like '%jobs_by_id.sql%'";
+        Ok(db.count(waiting).await? > 0)
+    })
+    .await?;
+    db.pitwheel().revoke_token("revoked").await?;
+    let took = ended(events).await?;
+    assert!(took < SOON, "{took:?}");
+    lock.rollback().await?;
     node.stop().await
 }
 

@@ -1,4 +1,5 @@
-//! Watchers of jobs and queues. One loop of a node reads the database for all of them, and pauses while there are none.
+//! Watchers of jobs and queues. One loop of a node reads the database for all of them, and pauses while there are none. Another one ends
+//! the streams whose token is no longer valid: a read can wait for a locked table for as long as a statement may take.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +13,7 @@ use crate::auth::tokens::Tokens;
 use crate::problem::Problem;
 use crate::views::{JobLine, Queue};
 
-/// Time between two reads.
+/// Time between two reads, of what is watched or of the tokens.
 const EVERY: Duration = Duration::from_millis(500);
 /// Watchers of a node at a time.
 const WATCHERS_MAX: usize = 1000;
@@ -117,11 +118,8 @@ impl Watch {
 }
 
 /// Reads what is watched and sends the changes. Never returns; safe to drop at any point.
-pub(crate) async fn run(watch: Arc<Watch>, pitwheel: Pitwheel, tokens: Arc<Tokens>) {
+pub(crate) async fn run(watch: Arc<Watch>, pitwheel: Pitwheel) {
     loop {
-        if let Err(error) = watch.close_revoked(&tokens).await {
-            tracing::warn!(%error, "cannot check the tokens of event streams, will retry");
-        }
         let (jobs, queues) = {
             let mut watchers = watch.watchers();
             watchers.retain(|watcher| !watcher.changes.is_closed());
@@ -139,6 +137,16 @@ pub(crate) async fn run(watch: Arc<Watch>, pitwheel: Pitwheel, tokens: Arc<Token
             () = tokio::time::sleep(EVERY) => {}
             () = watch.added.notified() => {}
         }
+    }
+}
+
+/// Ends the streams whose token is no longer valid. Never returns; safe to drop at any point.
+pub(crate) async fn run_closing(watch: Arc<Watch>, tokens: Arc<Tokens>) {
+    loop {
+        if let Err(error) = watch.close_revoked(&tokens).await {
+            tracing::warn!(%error, "cannot check the tokens of event streams, will retry");
+        }
+        tokio::time::sleep(EVERY).await;
     }
 }
 
