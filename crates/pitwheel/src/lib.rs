@@ -75,7 +75,7 @@ pub use operate::outbox::{Outbox, Replay, Unpark};
 pub use operate::outbox_views::{EventTrace, OutboxStatus, ParkedEntity, RelaySummary, ShardSummary};
 pub use operate::pipeline::{Pipeline, PipelineDetail, PipelineFilter, PipelinePage, PipelineState, Step};
 pub use operate::pipelines::Pipelines;
-pub use operate::queues::QueueSummary;
+pub use operate::queues::{QUEUES_LISTED_MAX, QueueSummary};
 pub use operate::recurring::{
     Created, RecurringDetail, RecurringFilter, RecurringJob, RecurringPage, RunNow,
 };

@@ -2,10 +2,11 @@
 
 mod support;
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Result;
-use pitwheel::Role;
+use pitwheel::{NewJob, QUEUES_LISTED_MAX, Role};
 use pitwheel_server::Options;
 use pitwheel_testkit::{Events, Http, TestDb, WAIT_MAX, wait_until};
 
@@ -102,5 +103,33 @@ async fn one_token_cannot_take_all_event_streams() -> Result<()> {
     let mut events = Http::new(node.address).token(&other).events(&path).await?;
     assert_eq!(events.next().await?.0, "job");
     drop((streams, events));
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_queue_that_invented_names_hide_is_not_shown_as_empty() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = start_with_tokens(&db).await?;
+    let secret = db.pitwheel().create_token("viewer", Role::Viewer, None).await?.1;
+    db.job().queue("hidden").insert().await?;
+    let mut events = Http::new(node.address).token(&secret).events("/api/v1/events").await?;
+    assert_eq!(events.next().await?.1["name"], "hidden");
+    let names: Vec<NewJob> =
+        (0..QUEUES_LISTED_MAX).map(|n| NewJob::raw("work", "{}").queue(format!("{n:04}"))).collect();
+    db.pitwheel().enqueue_many(names).await?;
+    let mut invented = HashSet::new();
+    while invented.len() < QUEUES_LISTED_MAX {
+        let (_, queue) = events.next().await?;
+        assert!(queue["name"] != "hidden" || queue["waiting"] == 1, "{queue}");
+        invented.insert(queue["name"].to_string());
+    }
+    db.client().await?.batch_execute("delete from pitwheel.job").await?;
+    loop {
+        let (_, queue) = events.next().await?;
+        if queue["name"] == "hidden" {
+            assert_eq!(queue["waiting"], 0, "{queue}");
+            break;
+        }
+    }
     node.stop().await
 }

@@ -1,5 +1,6 @@
--- queues.sql: every queue that has live jobs or settings (`*`, when all are paused). Counting stops at $1 jobs in all, so that the
--- query takes the same time at any backlog. The names are read from job_due with one index probe per name.
+-- queues.sql: queues that have live jobs or settings (`*`, when all are paused), at most $2 of them. Producers can invent any number of
+-- names, so those that have settings or that running workers take come first. Counting stops at $1 jobs in all, so that the query takes
+-- the same time at any backlog. The names are read from job_due with one index probe per name.
 with recursive name(queue) as (
     (select job.queue from pitwheel.job order by job.queue limit 1)
     union all
@@ -7,10 +8,23 @@ with recursive name(queue) as (
     from name
     where name.queue is not null
 ),
-known as (
-    (select name.queue from name where name.queue is not null limit 1000) -- producers can invent any number of names
+served as (
+    select queue.name as queue from pitwheel.queue where queue.name <> '*' or queue.paused_at is not null
     union
-    select queue.name from pitwheel.queue where queue.name <> '*' or queue.paused_at is not null
+    select taken.queue
+    from (select distinct unnest(worker.queues) as queue from pitwheel.worker where worker.dead_at is null) as taken
+    where taken.queue = (select job.queue from pitwheel.job where job.queue >= taken.queue order by job.queue limit 1)
+),
+known as (
+    select listed.queue
+    from (
+        select served.queue, 0 as turn from served
+        union all
+        (select name.queue, 1 from name where name.queue is not null limit $2)
+    ) as listed
+    group by listed.queue
+    order by min(listed.turn), listed.queue
+    limit $2
 )
 select known.queue as name, queue.paused_at, everything.paused_at as all_paused_at,
     counted.waiting, counted.running, counted.later, counted.blocked, counted.oldest_due_at,
@@ -34,4 +48,3 @@ left join lateral (
     ) as seen
 ) as counted on true
 order by known.queue
-limit 1000

@@ -11,6 +11,9 @@ use crate::postgres::{Params, Sql, query};
 
 /// The counts of all queues together stop here: beyond it, an exact number is not worth its cost.
 const COUNT_MAX: i64 = 10_000;
+/// Queues of a list: producers can invent any number of names. Those that have settings or that running workers take come first. A shorter
+/// list has all queues that have live jobs or settings.
+pub const QUEUES_LISTED_MAX: usize = 1000;
 
 /// A queue and its jobs. Counting stops after 10,000 jobs of all queues together.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,8 +37,9 @@ pub struct QueueSummary {
 }
 
 pub(crate) async fn queues(client: &impl Sql) -> Result<Vec<QueueSummary>, Error> {
-    let rows =
-        query(client, include_str!("../../sql/operate/queues.sql"), &[(&COUNT_MAX, Type::INT8)]).await?;
+    let listed_max = QUEUES_LISTED_MAX as i64;
+    let params: Params = &[(&COUNT_MAX, Type::INT8), (&listed_max, Type::INT8)];
+    let rows = query(client, include_str!("../../sql/operate/queues.sql"), params).await?;
     let queue = |row: &Row| {
         let (waiting, running, later): (i64, i64, i64) =
             (row.get("waiting"), row.get("running"), row.get("later"));

@@ -9,6 +9,7 @@ mod outbox;
 mod outbox_entities;
 mod outbox_operate;
 mod pipelines;
+mod queues;
 mod recurring;
 mod statements;
 mod workers;

@@ -18,7 +18,8 @@ pub(crate) struct QueueList {
     queues: Vec<Queue>,
 }
 
-/// Lists the queues that have live jobs or are paused. Counts stop at 10,000 jobs, over all queues.
+/// Lists the queues that have live jobs or are paused, at most 1,000: those first that are paused or that workers take. Counts stop at
+/// 10,000 jobs, over all queues.
 #[utoipa::path(get, path = "/queues", tag = "queues", responses((status = 200, description = "The queues", body = QueueList), ErrorResponses))]
 pub(crate) async fn list_queues(
     State(pitwheel): State<Pitwheel>,

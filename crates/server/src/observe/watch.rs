@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use pitwheel::{Error, Pitwheel};
+use pitwheel::{Error, Pitwheel, QUEUES_LISTED_MAX};
 use tokio::sync::{Notify, mpsc};
 
 use crate::auth::caller::Caller;
@@ -21,6 +21,9 @@ const WATCHERS_MAX: usize = 1000;
 const TOKEN_WATCHERS_MAX: usize = 100;
 /// Jobs that one watcher may watch. Its channel holds one change of each, and the end.
 pub(crate) const JOBS_MAX: usize = 100;
+
+/// Queues that are remembered for one watcher. More were sent only while producers invented names.
+const SENT_QUEUES_MAX: usize = 2 * QUEUES_LISTED_MAX;
 
 /// Something that changed.
 #[derive(Debug, Clone)]
@@ -199,11 +202,16 @@ impl Watcher {
     }
 
     /// Sends the queues that changed. One that is not listed any more has no jobs and was never paused; it is sent so, and forgotten.
+    /// Unless the list is cut: then nothing is known of it.
     fn send_queues(&mut self, queues: &[Queue]) {
         let listed: HashSet<&str> = queues.iter().map(|queue| queue.name.as_str()).collect();
+        let is_cut = queues.len() >= QUEUES_LISTED_MAX;
+        let is_room = self.sent_queues.len() < SENT_QUEUES_MAX;
         let changes = &self.changes;
-        self.sent_queues.retain(|name, _| {
-            listed.contains(name.as_str()) || changes.try_send(Change::Queue(Queue::empty(name))).is_err()
+        self.sent_queues.retain(|name, _| match listed.contains(name.as_str()) {
+            false if is_cut => is_room,
+            false => changes.try_send(Change::Queue(Queue::empty(name))).is_err(),
+            true => true,
         });
         for queue in queues {
             if self.sent_queues.get(&queue.name) != Some(queue)
