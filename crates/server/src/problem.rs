@@ -120,10 +120,23 @@ impl From<Problem> for Status {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        if status.is_server_error() {
+        if self.status >= StatusCode::INTERNAL_SERVER_ERROR.as_u16() {
             tracing::warn!(code = self.title, error = self.detail, "a call failed");
         }
+        self.answer()
+    }
+}
+
+impl Problem {
+    /// The answer to a request that no handler got. Callers without a token can send any number of them, so the log has them at its
+    /// lowest levels only.
+    pub(crate) fn into_refusal(self) -> Response {
+        tracing::debug!(code = self.title, error = self.detail, "a request was refused");
+        self.answer()
+    }
+
+    fn answer(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, axum::Json(self)).into_response();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
@@ -131,5 +144,53 @@ impl IntoResponse for Problem {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Level, Metadata, Subscriber};
+
+    use super::*;
+
+    /// Counts warnings.
+    #[derive(Clone, Default)]
+    struct Warnings(Arc<AtomicUsize>);
+
+    impl Subscriber for Warnings {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            *metadata.level() <= Level::WARN
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn event(&self, _: &Event<'_>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn enter(&self, _: &Id) {}
+
+        fn exit(&self, _: &Id) {}
+    }
+
+    #[test]
+    fn only_a_call_that_failed_in_its_handler_is_worth_a_warning() {
+        let warnings = Warnings::default();
+        let _guard = tracing::subscriber::set_default(warnings.clone());
+        let version = || Problem::refused(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "gRPC needs HTTP/2");
+        let refused = crate::auth::middleware::http_refusal(version());
+        assert_eq!((refused.status().as_u16(), warnings.0.load(Ordering::Relaxed)), (505, 0));
+        assert_eq!(version().into_response().status(), 505);
+        assert_eq!(warnings.0.load(Ordering::Relaxed), 1);
     }
 }

@@ -129,7 +129,7 @@ pub(crate) struct Refused;
 
 /// The answer to a request of HTTP that is refused.
 pub(crate) fn http_refusal(problem: Problem) -> Response {
-    let mut response = problem.into_response();
+    let mut response = problem.into_refusal();
     response.extensions_mut().insert(Refused);
     response
 }
