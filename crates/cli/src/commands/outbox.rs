@@ -11,8 +11,9 @@ use serde_json::json;
 
 use crate::database;
 use crate::exit::{Code, CommandError};
-use crate::output::{print, print_json, print_message};
+use crate::output::{print, print_json, print_message, visible};
 use crate::settings::Settings;
+use crate::suggest::quoted;
 use crate::time::parse_time;
 
 #[derive(Debug, Subcommand)]
@@ -166,11 +167,14 @@ async fn parked(args: ParkedArgs, settings: &Settings) -> anyhow::Result<()> {
     }
     print(&view::parked(&parked, SystemTime::now()))?;
     if let Some(last) = parked.last().filter(|_| parked.len() == args.limit as usize) {
-        let table =
-            if last.source == Outbox::TABLE { String::new() } else { format!(" --table {}", last.source) };
+        let word = |text: &str| quoted(&visible(text));
+        let table = match &*last.source {
+            Outbox::TABLE => String::new(),
+            source => format!(" --table {}", word(source)),
+        };
         print_message(&format!(
             "there may be more: add `--after {}{table}` for the next page",
-            last.entity_key
+            word(&last.entity_key)
         ));
     }
     Ok(())

@@ -65,6 +65,17 @@ fn entities_of_a_table_of_ones_own_are_listed_with_it_and_retried() -> Result {
 }
 
 #[test]
+fn a_key_is_one_word_of_the_command_for_the_next_page() -> Result {
+    let db = Db::migrated()?;
+    let entity = "a $(id)\u{1b}[2J";
+    insert(&db, entity)?;
+    park(&db, entity)?;
+    let page = db.run(&["outbox", "parked", "--limit", "1"])?.with_code(0)?;
+    assert!(page.err.contains(r"`--after 'a $(id)\u{1b}[2J'`"), "{page:#?}");
+    Ok(())
+}
+
+#[test]
 fn an_operator_ends_the_parking_of_an_entity() -> Result {
     let db = Db::migrated()?;
     for entity in ["a", "b", "c"] {
