@@ -57,6 +57,10 @@ async fn a_recurring_job_is_created_once_and_changed() -> Result<()> {
     let refused = json.send("PUT", &path, r#"{"cadence":"hourly"}"#).await?;
     assert!(refused.status == 400 && refused.text.contains("every 15m"), "{}", refused.text);
 
+    for (filter, count) in [("enabled=true&queue=default", 1), ("enabled=false", 0), ("queue=other", 0)] {
+        let listed = http.get(&format!("/api/v1/recurring?kind=work&key=k&{filter}")).await?.json()?;
+        assert_eq!(listed["recurring"].as_array().map(Vec::len), Some(count), "{filter}: {listed}");
+    }
     let listed = http.get("/api/v1/recurring?kind=work&key=k").await?.json()?;
     assert_eq!(listed["recurring"][0]["id"], json!(id));
     assert_eq!(http.get("/api/v1/recurring?enabled=false").await?.json()?["recurring"], json!([]));

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::auth::caller::{Caller, Permission};
-use crate::http::extract::Query;
+use crate::http::extract::{Query, page_limit};
 use crate::http::responses::ErrorResponses;
 use crate::problem::Problem;
 use crate::views::AuditLine;
@@ -21,6 +21,7 @@ pub(crate) struct AuditQuery {
     before: Option<i64>,
     /// Lines of a page: 1 to 1,000, default 50.
     #[param(minimum = 1, maximum = 1000)]
+    #[serde(default, deserialize_with = "page_limit")]
     limit: Option<u32>,
 }
 
@@ -41,7 +42,7 @@ pub(crate) async fn list_audit(
     Query(query): Query<AuditQuery>,
 ) -> Result<Json<AuditPage>, Problem> {
     caller.check(Permission::Administer)?;
-    let limit = query.limit.unwrap_or(50).max(1) as usize;
+    let limit = query.limit.unwrap_or(50) as usize;
     let changes = pitwheel.audit(query.before, limit).await?;
     let next = changes.last().filter(|_| changes.len() == limit).map(|change| change.id);
     Ok(Json(AuditPage { changes: changes.into_iter().map(AuditLine::from).collect(), next }))

@@ -89,6 +89,14 @@ where
     deserializer.deserialize_seq(Limited::<T, MAX>(PhantomData))
 }
 
+/// The number of rows of a page. A page without any would look like the last one. For `deserialize_with`.
+pub(crate) fn page_limit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    match Option::<u32>::deserialize(deserializer)? {
+        Some(0) => Err(D::Error::custom("a page has 1 to 1,000 rows, not 0")),
+        limit => Ok(limit),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::auth::caller::{Caller, Permission};
-use crate::http::extract::{Body, Path, Query, limited};
+use crate::http::extract::{Body, Path, Query, limited, page_limit};
 use crate::http::responses::{BodyErrorResponses, ErrorResponses};
 use crate::limits;
 use crate::observe::traces;
@@ -45,6 +45,7 @@ pub(crate) struct JobFilter {
     /// Jobs of a page: 1 to 1,000, default 50.
     #[param(minimum = 1, maximum = 1000)]
     #[schema(minimum = 1, maximum = 1000)]
+    #[serde(default, deserialize_with = "page_limit")]
     limit: Option<u32>,
 }
 

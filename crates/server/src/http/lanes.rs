@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::auth::caller::{Caller, Permission};
-use crate::http::extract::Query;
+use crate::http::extract::{Query, page_limit};
 use crate::http::jobs::JobPage;
 use crate::http::responses::ErrorResponses;
 use crate::problem::Problem;
@@ -35,6 +35,7 @@ pub(crate) struct LanePage {
     before: Option<i64>,
     /// Jobs of a page: 1 to 1,000, default 50.
     #[param(minimum = 1, maximum = 1000)]
+    #[serde(default, deserialize_with = "page_limit")]
     limit: Option<u32>,
 }
 

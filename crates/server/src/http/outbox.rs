@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::auth::caller::{Caller, Permission};
-use crate::http::extract::{Body, Path, Query};
+use crate::http::extract::{Body, Path, Query, page_limit};
 use crate::http::responses::{BodyErrorResponses, ErrorResponses};
 use crate::outbox_views::{EventLine, OutboxInFull, ParkedLine};
 use crate::problem::Problem;
@@ -24,6 +24,7 @@ pub(crate) struct ParkedQuery {
     after_key: Option<String>,
     /// Entities of a page: 1 to 1,000, default 50.
     #[param(minimum = 1, maximum = 1000)]
+    #[serde(default, deserialize_with = "page_limit")]
     limit: Option<u32>,
 }
 

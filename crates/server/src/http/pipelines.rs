@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::auth::caller::{Caller, Permission};
-use crate::http::extract::{Body, Path, Query};
+use crate::http::extract::{Body, Path, Query, page_limit};
 use crate::http::responses::{BodyErrorResponses, ErrorResponses};
 use crate::pipeline_views::{PipelineInFull, PipelineLine, PipelineToCreate};
 use crate::problem::Problem;
@@ -29,6 +29,7 @@ pub(crate) struct PipelineQuery {
     before: Option<i64>,
     /// Pipelines of a page: 1 to 1,000, default 50.
     #[param(minimum = 1, maximum = 1000)]
+    #[serde(default, deserialize_with = "page_limit")]
     limit: Option<u32>,
 }
 

@@ -5,13 +5,13 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use pitwheel::{Misfire, NewRecurring, Pitwheel, RecurringFilter, RunNow};
+use pitwheel::{Misfire, NewRecurring, Pitwheel, RecurringFilter, RecurringJob, RunNow};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::auth::caller::{Caller, Permission};
-use crate::http::extract::{Body, Path, Query};
+use crate::http::extract::{Body, Path, Query, page_limit};
 use crate::http::responses::{BodyErrorResponses, ErrorResponses};
 use crate::limits;
 use crate::problem::Problem;
@@ -38,6 +38,7 @@ pub(crate) struct RecurringQuery {
     before: Option<i64>,
     /// Recurring jobs of a page: 1 to 1,000, default 50.
     #[param(minimum = 1, maximum = 1000)]
+    #[serde(default, deserialize_with = "page_limit")]
     limit: Option<u32>,
 }
 
@@ -63,9 +64,14 @@ pub(crate) async fn list_recurring(
     let (recurring, next) = match (query.key, query.kind.as_deref()) {
         (Some(key), Some(kind)) => {
             let found = pitwheel.recurring().find(kind, &key).await?;
-            // A filter by key would tell a caller who may not see keys whether there is one.
-            let shown = found.map(|found| found.summary).filter(|found| !(redact && found.redacted));
-            (shown.into_iter().collect(), None)
+            let is_asked = |found: &RecurringJob| {
+                query.queue.as_ref().is_none_or(|queue| *queue == found.queue)
+                    && query.enabled.is_none_or(|enabled| enabled == found.enabled)
+                    && query.before.is_none_or(|before| found.id < before)
+                    // A filter by key would tell a caller who may not see keys whether there is one.
+                    && !(redact && found.redacted)
+            };
+            (found.map(|found| found.summary).filter(is_asked).into_iter().collect(), None)
         }
         (Some(_), None) => return Err(Problem::invalid("`key` needs `kind`: a key belongs to a kind")),
         (None, _) => {
@@ -316,6 +322,7 @@ pub(crate) struct RunsQuery {
     before: Option<i64>,
     /// Runs of a page: 1 to 1,000, default 50.
     #[param(minimum = 1, maximum = 1000)]
+    #[serde(default, deserialize_with = "page_limit")]
     limit: Option<u32>,
 }
 

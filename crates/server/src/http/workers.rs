@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::auth::caller::{Caller, Permission};
-use crate::http::extract::{Path, Query};
+use crate::http::extract::{Path, Query, page_limit};
 use crate::http::responses::ErrorResponses;
 use crate::problem::Problem;
 use crate::schemas::Order;
@@ -25,6 +25,7 @@ pub(crate) struct WorkerQuery {
     before: Option<i64>,
     /// Workers of a page: 1 to 1,000, default 50.
     #[param(minimum = 1, maximum = 1000)]
+    #[serde(default, deserialize_with = "page_limit")]
     limit: Option<u32>,
 }
 
@@ -45,7 +46,7 @@ pub(crate) async fn list_workers(
     Query(query): Query<WorkerQuery>,
 ) -> Result<Json<WorkerPage>, Problem> {
     caller.check(Permission::View)?;
-    let limit = query.limit.unwrap_or(50).max(1) as usize;
+    let limit = query.limit.unwrap_or(50) as usize;
     let workers = pitwheel.workers(query.before, limit, query.dead).await?;
     let next = workers.last().filter(|_| workers.len() == limit).map(|worker| worker.id);
     Ok(Json(WorkerPage { workers: workers.into_iter().map(Worker::from).collect(), next }))
