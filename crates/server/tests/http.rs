@@ -288,6 +288,8 @@ async fn a_node_reports_its_health_and_its_readiness() -> Result<()> {
 #[tokio::test]
 async fn probes_that_wait_for_the_database_leave_its_connections_to_others() -> Result<()> {
     let (db, node, http) = serve().await?;
+    // Its start reads the schema too.
+    assert_eq!(http.get("/healthz").await?.status, 200);
     let locker = db.client().await?;
     locker.batch_execute("begin; lock table pitwheel.migration in access exclusive mode").await?;
     let mut probes = JoinSet::new();
