@@ -112,6 +112,11 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0030_retry_withdraws_cancel.sql"),
     },
     Migration { version: 31, name: "carried", sql: include_str!("../../migrations/0031_carried.sql") },
+    Migration {
+        version: 32,
+        name: "start_steps",
+        sql: include_str!("../../migrations/0032_start_steps.sql"),
+    },
 ];
 
 /// Lets one node migrate at a time.
