@@ -82,7 +82,11 @@ async fn main() -> Result<()> {
     for case in cases {
         eprintln!("measuring {case} …");
         match measure(case, &url).await {
-            Ok(measured) => rows.extend(measured),
+            Ok(measured) => {
+                // A whole run takes most of an hour: whoever ends it early has what was measured.
+                eprint!("{}", report::table(&measured));
+                rows.extend(measured);
+            }
             // The other cases are still worth their time.
             Err(error) => {
                 eprintln!("{case} failed: {error:#}");

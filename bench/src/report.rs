@@ -125,7 +125,8 @@ pub(crate) fn publish(rows: &[Row]) -> Result<()> {
     fs::write(path, serde_json::to_string_pretty(rows)? + "\n").context("cannot write `target/bench.json`")
 }
 
-fn table(rows: &[Row]) -> String {
+/// The rows as lines of text, with a heading.
+pub(crate) fn table(rows: &[Row]) -> String {
     let head = ["case", "value", "unit", "spread", "reference", "share", "bar", "holds"].map(str::to_owned);
     let lines: Vec<_> = std::iter::once(head).chain(rows.iter().map(Row::cells)).collect();
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
