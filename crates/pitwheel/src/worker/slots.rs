@@ -281,10 +281,11 @@ impl Slots {
         self.budget.is_some()
     }
 
-    /// Reserves the whole worker for one suspect, if nothing runs.
+    /// Reserves the whole worker for one suspect, if nothing runs. Another suspect may run: it stays alone.
     pub(super) fn reserve_all(&mut self) -> bool {
-        self.alone = self.is_empty();
-        self.alone
+        let is_free = self.is_empty();
+        self.alone |= is_free;
+        is_free
     }
 
     /// There was no suspect to run alone.
@@ -340,6 +341,18 @@ mod tests {
         assert_eq!(shares(&[(0, 20); 10], 500), [20; 10]);
         assert_eq!(shares(&[(0, 3), (1, 3)], 2), [1, 1], "a budget");
         assert_eq!(shares(&[], 500), [0; 0]);
+    }
+
+    #[test]
+    fn a_suspect_stays_alone_when_another_one_is_due() {
+        let mut slots = Slots::new(vec![QueueSlots { queue: "default".into(), slots: 2 }], None);
+        let suspect = Claim { id: 1, fence: 1, holder: 1 };
+        assert!(slots.reserve_all());
+        slots.unsettled.insert(suspect, Unsettled { hold: 1, attempt: None });
+        assert!(!slots.reserve_all(), "it has not ended");
+        assert_eq!(slots.reserve(None).total, 0);
+        slots.settled(suspect);
+        assert_eq!(slots.reserve(None).total, 2);
     }
 
     #[test]
