@@ -148,7 +148,12 @@ impl Slots {
         let wanted: Vec<(usize, usize)> = wanted.collect();
         let shares = shares(&wanted, self.budget.map_or(CLAIM_MAX, |left| left.min(CLAIM_MAX)));
         let left_out = shares.iter().position(|slots| *slots == 0);
-        self.turn = left_out.map_or((self.turn + 1) % count, |n| wanted[n].0);
+        self.turn = match (left_out, only) {
+            (Some(n), _) => wanted[n].0,
+            (None, None) => (self.turn + 1) % count,
+            // A claim of some must not move on past others that the last claim of all has left out.
+            (None, Some(_)) => self.turn,
+        };
         for ((at, _), slots) in wanted.into_iter().zip(shares).filter(|(_, slots)| *slots > 0) {
             let queue = &mut self.queues[at];
             queue.reserved += slots;
@@ -365,6 +370,8 @@ mod tests {
             assert!(reserved.total <= CLAIM_MAX);
             slots.unreserve(&reserved, 0);
             asked.extend(reserved.slots_by_queue.into_iter().map(|asked| asked.queue));
+            let some = slots.reserve(Some(&BTreeSet::from(["0".to_owned()])));
+            slots.unreserve(&some, 0);
         }
         assert_eq!(asked.len(), 1200);
     }
