@@ -60,8 +60,8 @@ begin
 end
 $$;
 
--- Recurring jobs as they are now, for lists and for people.
-create view pitwheel.recurring_now as
+-- Recurring jobs as they are now, for lists and for people who may read its tables.
+create view pitwheel.recurring_now with (security_invoker = true) as
 select recurring.id, recurring.created_at, recurring.updated_at, recurring.kind, recurring.key, recurring.queue, recurring.priority,
     recurring.payload, recurring.metadata, recurring.timeout_ms, recurring.max_attempts, recurring.cadence, recurring.misfire,
     recurring.version, recurring.enabled, recurring.planned, state.next_run_at, state.anchor_at, state.interval_ms, state.reason,
@@ -75,6 +75,8 @@ left join lateral (
     limit 1
 ) as live on true
 cross join lateral pitwheel.with_state(recurring.*, live.state) as state;
+
+grant select on pitwheel.recurring_now to public;
 
 -- take_back: writes the state that the live job of a recurring job carries into its row, which the caller has locked. Waits for the job.
 -- If that job is gone with the state, a time that has passed may have been run: then the maintenance plans the next one.
@@ -116,17 +118,13 @@ create function pitwheel.change_by_hand() returns trigger
 language plpgsql
 as $$
 begin
-    if tg_op = 'UPDATE' then
-        perform pitwheel.take_back(old.id);
-    else
-        update pitwheel.job set anchor_at = null where job.recurring = old.id;
-    end if;
+    perform pitwheel.take_back(old.id);
     return null;
 end
 $$;
 
 create trigger recurring_changed
-    after delete or update of enabled, queue, payload, metadata, priority, max_attempts, timeout_ms, cadence, misfire, version
+    after delete or update of kind, key, enabled, queue, payload, metadata, priority, max_attempts, timeout_ms, cadence, misfire, version
     on pitwheel.recurring
     for each row when (old.carried) execute function pitwheel.change_by_hand();
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use pitwheel::engine::{Pool, Sql};
-use pitwheel::{Context, NewJob, Pitwheel};
+use pitwheel::{Context, NewJob, NewRecurring, Pitwheel};
 use pitwheel_testkit::{TestDb, WAIT_MAX, Work, start_worker, wait_until, work, worker};
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -131,6 +131,21 @@ async fn a_worker_needs_no_rights_but_those_on_rows() -> Result<()> {
     assert_eq!(db.count(partitions).await?, before);
     drop(pitwheel);
     drop_role(&db, &role).await
+}
+
+/// A view that a migration has added since the role got its rights.
+#[tokio::test]
+async fn a_worker_reads_a_view_without_rights_of_its_own() -> Result<()> {
+    let db = TestDb::new().await?;
+    let (pitwheel, role) = connect_as(&db, "pitwheel_worker").await?;
+    db.client().await?.batch_execute(&format!("revoke all on pitwheel.recurring_now from {role}")).await?;
+    let job = pitwheel.recurring().create(NewRecurring::raw("test", "{}", "k", "every 1h".parse()?)).await?;
+    assert!(pitwheel.recurring().enable(job.id).await?.enabled);
+    let (producer, other) = connect_as(&db, "pitwheel_producer").await?;
+    assert!(producer.recurring().get(job.id).await.is_err(), "it may not read the tables of the view");
+    drop((pitwheel, producer));
+    drop_role(&db, &role).await?;
+    drop_role(&db, &other).await
 }
 
 #[tokio::test]

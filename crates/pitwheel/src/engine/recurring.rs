@@ -184,7 +184,7 @@ async fn restore(client: &impl Sql, lost: &[i64]) -> Result<Option<i64>, Error> 
     if restored > 0 {
         tracing::warn!(
             recurring = restored,
-            "the next runs of recurring jobs were gone: enqueued them again"
+            "the next runs of recurring jobs were gone: they are enqueued or planned again"
         );
         metrics::lost_runs(restored);
     }

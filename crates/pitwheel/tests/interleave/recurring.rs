@@ -297,10 +297,21 @@ async fn a_settle_beside_a_delete_leaves_no_job() -> Result<()> {
         }
     }
 
+    let by_hand = |sql: &str| Session::new("x").sql("begin").sql_as("delete", sql.to_owned()).sql("commit");
+    for settles in [settles, settles_fast] {
+        let right = start_with(&db, "delete by hand × settle", RUNNING, CARRIED)
+            .end("select count(*)::text from pitwheel.job where anchor_at is not null")
+            .session(by_hand("delete from pitwheel.recurring where id = 1"))
+            .session(settles())
+            .explore()
+            .await?;
+        right.never(|run| run.failed() || run.end() != "0");
+    }
+
     let at_once = "with gone as (delete from pitwheel.recurring where id = 1)
         delete from pitwheel.job where recurring = 1 and holder is null";
     start(&db, "delete in one statement × settle", RUNNING)
-        .session(Session::new("x").sql("begin").sql_as("delete", at_once).sql("commit"))
+        .session(by_hand(at_once))
         .session(settles())
         .explore()
         .await?

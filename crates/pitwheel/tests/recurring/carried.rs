@@ -124,8 +124,9 @@ async fn nor_if_it_is_created_or_enabled_again_before_the_maintenance_looks() ->
 
 #[tokio::test]
 async fn a_change_of_its_row_by_hand_concerns_the_run_that_carries_the_state() -> Result<()> {
-    for (change, live, payload) in [
-        ("update pitwheel.recurring set payload = '{\"n\": 2}'", 1, "{\"n\": 2}"),
+    for (change, live, next_run) in [
+        ("update pitwheel.recurring set payload = '{\"n\": 2}'", 1, "test {\"n\": 2}"),
+        ("update pitwheel.recurring set kind = 'new'", 1, "new {}"),
         ("update pitwheel.recurring set enabled = false", 0, ""),
         ("delete from pitwheel.recurring", 0, ""),
     ] {
@@ -137,8 +138,8 @@ async fn a_change_of_its_row_by_hand_concerns_the_run_that_carries_the_state() -
         assert_eq!(complete(&db, &run).await?, Settled::Written, "{change}");
         assert_eq!(db.count(LIVE).await?, live, "{change}");
         if live == 1 {
-            let next = db.client().await?.query_one("select payload::text from pitwheel.job", &[]).await?;
-            assert_eq!(next.get::<_, &str>(0), payload);
+            let sql = "select kind || ' ' || payload::text from pitwheel.job";
+            assert_eq!(db.client().await?.query_one(sql, &[]).await?.get::<_, &str>(0), next_run);
             assert_eq!(get(&db, id).await?.runs, 2, "what was counted is kept");
         }
     }
