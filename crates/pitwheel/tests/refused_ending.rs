@@ -168,8 +168,17 @@ const REFUSE_ALL: &str = r#"
 
 #[tokio::test]
 async fn a_refused_retry_is_written_again_less_and_less_often_and_delays_no_other_job() -> Result<()> {
+    refused_five_times(REFUSE_ALL).await
+}
+
+#[tokio::test]
+async fn so_is_an_ending_that_meets_a_fault_of_the_server() -> Result<()> {
+    refused_five_times(&REFUSE_ALL.replace("22023", "XX001")).await
+}
+
+async fn refused_five_times(refuse_all: &str) -> Result<()> {
     let db = TestDb::new().await?;
-    db.client().await?.batch_execute(REFUSE_ALL).await?;
+    db.client().await?.batch_execute(refuse_all).await?;
     let handler = async |work: Work, _: Context| if work.n == 0 { Err("no") } else { Ok(()) };
     let begun = Instant::now();
     let id = db.pitwheel().enqueue(NewJob::of(&Work { n: 0 }).key("refused")).await?.id;

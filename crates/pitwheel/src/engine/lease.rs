@@ -108,7 +108,7 @@ pub async fn progress(client: &impl Sql, reports: &[(Claim, f32, String)]) -> Re
     Ok(rows.iter().map(claim_of_row).collect())
 }
 
-/// Writes the last progress of attempts that end. What Postgres refuses is not written: the endings are worth more.
+/// Writes the last progress of attempts that end.
 pub(crate) async fn write_last_progress(client: &impl Sql, batch: &[Settlement]) -> Result<(), Error> {
     let last = batch.iter().filter_map(|settlement| {
         let (fraction, note) = settlement.kept_progress()?;
@@ -117,12 +117,7 @@ pub(crate) async fn write_last_progress(client: &impl Sql, batch: &[Settlement])
     let mut last: Vec<(Claim, f32, String)> = last.collect();
     if !last.is_empty() {
         last.sort_unstable_by_key(|(claim, ..)| claim.id);
-        match progress(client, &last).await {
-            Err(Error::Database(error)) if error.concerns_rows() => {
-                tracing::warn!(%error, jobs = last.len(), "the last progress of jobs is not written");
-            }
-            written => drop(written?),
-        }
+        progress(client, &last).await?;
     }
     Ok(())
 }

@@ -16,6 +16,7 @@ use crate::job::claim::Claim;
 use crate::job::ending::Settlement;
 use crate::job::limits::SETTLE_MAX;
 use crate::job::new_job::NewJob;
+use crate::metrics;
 use crate::postgres::{Ctid, Params, Sql};
 
 const COMPLETE: &str = include_str!("../../sql/engine/complete.sql");
@@ -69,6 +70,8 @@ pub(crate) struct SettledBatch {
     /// Of those that are locked, the positions of those that waited. One of some that waited together is locked; a row that is passed over
     /// because it is locked has not waited.
     pub(crate) waited: BTreeSet<usize>,
+    /// Of those that are locked, the positions of those that the server cannot read or write, through a fault of its own.
+    pub(crate) faults: BTreeSet<usize>,
 }
 
 /// Like [`settle`].
@@ -82,7 +85,13 @@ pub(crate) async fn settle_batch(
 }
 
 async fn write_batch(client: &impl Sql, batch: &[Settlement], holds: &[i64]) -> Result<SettledBatch, Error> {
-    write_last_progress(client, batch).await?;
+    match write_last_progress(client, batch).await {
+        // The endings are worth more.
+        Err(Error::Database(error)) if error.concerns_rows() => {
+            tracing::warn!(%error, "the last progress of jobs is not written");
+        }
+        written => written?,
+    }
     let mut notes = Notes::default();
     let mut results = vec![SettleResult::Lost; batch.len()];
     let mut holds = holds;
@@ -111,7 +120,8 @@ async fn write_batch(client: &impl Sql, batch: &[Settlement], holds: &[i64]) -> 
         let finish = Statement::Finish(std::mem::take(&mut holds));
         write_each(client, finish, batch, once(&finished[..]), &mut results, &mut notes).await?;
         // The row or its pipeline is locked, or it is a run of a recurring job that has no plan.
-        runs.extend(finished.iter().filter(|&&at| results[at] == SettleResult::Locked));
+        let is_locked = |at: &usize| results[*at] == SettleResult::Locked && !notes.faults.contains(at);
+        runs.extend(finished.iter().copied().filter(is_locked));
     }
     if !done_runs.is_empty() {
         let completed = complete_runs(client, batch, &done_runs, holds, &mut results).await;
@@ -126,7 +136,7 @@ async fn write_batch(client: &impl Sql, batch: &[Settlement], holds: &[i64]) -> 
     }
     // Most pipelines that were locked, by the settle of another step, are free again by now. And of the endings that waited together, most
     // are not locked.
-    let locked = |at: &usize| results[*at] == SettleResult::Locked;
+    let locked = |at: &usize| results[*at] == SettleResult::Locked && !notes.faults.contains(at);
     let locked = finished.into_iter().filter(locked);
     let (waited, passed_over): (Vec<usize>, Vec<usize>) = locked.partition(|at| notes.waited.contains(at));
     let parts = passed_over.chunks(SETTLE_MAX).chain(waited.chunks(LOCKED_MAX));
@@ -143,9 +153,9 @@ async fn write_batch(client: &impl Sql, batch: &[Settlement], holds: &[i64]) -> 
             unwritten => unwritten.clone(),
         };
     }
-    let mut waited = std::mem::take(&mut notes.waited);
+    let (mut waited, faults) = (std::mem::take(&mut notes.waited), std::mem::take(&mut notes.faults));
     waited.retain(|&at| results[at] == SettleResult::Locked);
-    Ok(SettledBatch { results, due: notes.promote(client).await, waited })
+    Ok(SettledBatch { results, due: notes.promote(client).await, waited, faults })
 }
 
 /// What is found beside the results.
@@ -157,6 +167,8 @@ struct Notes {
     lanes: BTreeSet<String>,
     /// The endings that waited for a lock, each alone or together with others.
     waited: BTreeSet<usize>,
+    /// The endings that the server cannot write, through a fault of its own.
+    faults: BTreeSet<usize>,
 }
 
 impl Notes {
@@ -262,6 +274,12 @@ async fn write_each<'a>(
             (Ok(()), _) => {}
             (Err(Error::Database(error)), [only]) if error.refuses_values() => {
                 results[*only] = SettleResult::Refused(error.to_string());
+            }
+            (Err(Error::Database(error)), [only]) if error.is_fault_of_server() => {
+                tracing::warn!(job.id = batch[*only].claim.id, %error, "cannot settle a job, will try again");
+                metrics::failed(&Error::Database(error));
+                results[*only] = SettleResult::Locked;
+                notes.faults.insert(*only);
             }
             (Err(Error::Database(error)), _) if error.concerns_rows() => {
                 waits += usize::from(error.is_locked());

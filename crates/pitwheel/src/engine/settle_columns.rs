@@ -22,7 +22,8 @@ pub enum SettleResult {
     Already,
     /// The claim is gone: swept, claimed again, or settled before. Nothing was written.
     Lost,
-    /// Another transaction has locked the row. It is not waited for, so nothing was written, and the caller must come back to it.
+    /// Another transaction has locked the row, or the server has a fault that concerns it. It is not waited for, so nothing was written,
+    /// and the caller must come back to it.
     Locked,
     /// Postgres refuses this ending, for this reason. Nothing was written, and the claim still holds: it can end in another way.
     Refused(String),

@@ -1,6 +1,6 @@
 //! The loops that write endings, in batches of what came together while the last one was written.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
@@ -122,12 +122,12 @@ pub(super) async fn delete_emptied(core: &Core) -> Result<(), Error> {
     core.pool.run(async |client| settle(&*client, &[], &holds).await).await.map(drop)
 }
 
-/// Writes one batch, however long the database is away. Sets aside what is to be written later: endings whose rows are locked, and
-/// a retry in the place of each ending that Postgres refused. Endings that waited for a lock go to `keep`.
+/// Writes one batch, however long the database is away. Sets aside what is to be written later: endings whose rows are locked or
+/// damaged, and a retry in the place of each ending that Postgres refused. Endings that waited for a lock go to `keep`.
 async fn write(core: &Core, batch: Vec<Settlement>, keep: impl FnOnce(Vec<Settlement>)) {
     let emptied = core.take_emptied();
     let mut retry_delay = RetryDelay::default();
-    let SettledBatch { results, due, waited } = loop {
+    let settled = loop {
         match core.pool.run(async |client| settle_batch(&*client, &batch, &emptied).await).await {
             Ok(settled) => break settled,
             Err(error) => {
@@ -136,24 +136,28 @@ async fn write(core: &Core, batch: Vec<Settlement>, keep: impl FnOnce(Vec<Settle
             }
         }
     };
-    core.settled(&batch, &results);
-    set_aside(core, &batch, &results, &waited);
-    keep(waited.iter().map(|&at| batch[at].clone()).collect());
-    core.backend().hint_followers(written_followers(&batch, &results)).await;
-    core.backend().hint_due(&due).await;
+    core.settled(&batch, &settled.results);
+    set_aside(core, &batch, &settled);
+    keep(settled.waited.iter().map(|&at| batch[at].clone()).collect());
+    core.backend().hint_followers(written_followers(&batch, &settled.results)).await;
+    core.backend().hint_due(&settled.due).await;
 }
 
-fn set_aside(core: &Core, batch: &[Settlement], results: &[SettleResult], waited: &BTreeSet<usize>) {
+fn set_aside(core: &Core, batch: &[Settlement], settled: &SettledBatch) {
     let (mut later, now) = (core.later(), Instant::now());
-    for (at, (settlement, result)) in batch.iter().zip(results).enumerate() {
+    for (at, (settlement, result)) in batch.iter().zip(&settled.results).enumerate() {
         let claim = settlement.claim;
         match result {
             SettleResult::Written | SettleResult::Already | SettleResult::Lost => later.ended(claim),
-            SettleResult::Locked if waited.contains(&at) => {}
+            SettleResult::Locked if settled.waited.contains(&at) => {}
             SettleResult::Locked => {
                 let mut locked = settlement.clone();
                 locked.forget_ctid();
-                later.add([locked], now);
+                if settled.faults.contains(&at) {
+                    later.add_refused(claim, locked, now);
+                } else {
+                    later.add([locked], now);
+                }
             }
             SettleResult::Refused(problem) => {
                 let retry = refused(core, claim, problem);
