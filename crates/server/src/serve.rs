@@ -235,10 +235,6 @@ impl Server {
             watch.close();
             stopping.notify_one();
         };
-        let timeout = async {
-            stopping.notified().await;
-            tokio::time::sleep(SHUTDOWN_MAX).await;
-        };
         let serving = tonic::transport::Server::builder()
             .accept_http1(true)
             .http2_keepalive_interval(Some(KEEPALIVE))
@@ -250,12 +246,18 @@ impl Server {
             .serve_with_incoming_shutdown(incoming(listener, tls, tasks.tracker()), shutdown);
         tokio::select! {
             served = serving => served?,
-            () = timeout => tracing::warn!("stopping although clients are still connected"),
+            () = timeout(&stopping) => tracing::warn!("stopping although clients are still connected"),
         }
         node.finish().await;
         background.end().await;
         Ok(())
     }
+}
+
+/// Ends when the clients have had long enough to leave.
+async fn timeout(stopping: &Notify) {
+    stopping.notified().await;
+    tokio::time::sleep(SHUTDOWN_MAX).await;
 }
 
 /// How callers are authenticated on this listener. An address that other machines can reach needs a token.
