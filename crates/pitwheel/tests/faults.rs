@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use pitwheel::engine::declare_dead;
+use pitwheel::engine::{Pool, Sql, declare_dead};
 use pitwheel::{Context, Job, NewJob, Options, Pitwheel, Settled, State, Worker};
 use pitwheel_devdb::{Options as ServerOptions, Server};
 use pitwheel_testkit::{
@@ -347,6 +347,22 @@ async fn a_look_back_that_failed_after_long_is_followed_by_one_soon() -> Result<
     let took = time_until("both are done", async || Ok(count(&client, DONE).await? == 2)).await?;
     assert!(took < Duration::from_secs(10), "{took:?}");
     running.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_step_after_one_without_an_answer_has_a_connection_at_once() -> Result<()> {
+    let server = Server::start(ServerOptions::temporary())?;
+    let client = connect(&server.url()).await?;
+    let limit = Duration::from_secs(2);
+    let pool = Pool::new(&server.url(), "pitwheel", 1)?.for_loops(1, limit)?;
+    let step = async || pool.run(async |client| client.rows("select 1", &[]).await.map(drop)).await;
+    step().await?;
+    let silent = Silent::of(&client, CONNECTED).await?;
+    ensure!(silent.0.len() == 1 && step().await.is_err(), "it has no answer");
+    let begun = Instant::now();
+    step().await?;
+    assert!(begun.elapsed() < limit / 2, "{:?}", begun.elapsed());
     Ok(())
 }
 

@@ -31,11 +31,12 @@ pub trait ClaimSink: Sync {
     fn freed(&self) -> &Notify;
     /// Reserves room for one claim, in all queues or in some; empty when there is none. Queues take turns at being first.
     fn reserve(&self, only: Option<&BTreeSet<String>>) -> Reserved;
-    /// Claims for the reserved slots.
+    /// Claims for the reserved slots. When `given_up` says why, the connection is closed, so that the server ends the statement.
     fn claim(
         &self,
         room: &Reserved,
         bounds: &Bounds,
+        given_up: impl Future<Output = Error> + Send,
     ) -> impl Future<Output = Result<ClaimedJobs, Error>> + Send;
     /// Frees the reserved slots that the claim did not fill.
     fn unreserve(&self, room: &Reserved, claimed: &[Claimed]);

@@ -7,10 +7,10 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use futures_util::StreamExt;
 use futures_util::future::Either;
 use futures_util::stream::FuturesUnordered;
-use tokio::time::timeout;
+use futures_util::{FutureExt, StreamExt};
+use tokio::time::{sleep, sleep_until};
 
 use crate::engine::claim::{ClaimedJobs, look_back};
 use crate::engine::claim_sink::{ClaimSink, Reserved};
@@ -39,10 +39,10 @@ const PACED_FROM: usize = 8;
 const POLL_SHARED: Duration = Duration::from_secs(1);
 /// How often the worker looks for jobs that it holds without knowing it: a claim that failed here may have been committed.
 const UNKNOWN_CLAIMS: Duration = Duration::from_secs(10);
-/// How soon it does so after a claim failed: when the statement cannot be running any more.
-const UNKNOWN_SOON: Duration = Duration::from_secs(1);
-/// How long a claim waits for its answer: no other begins meanwhile, and its connection may be broken without notice. Doubled after each
-/// claim that failed, because the database may be slow.
+/// How soon it does so after a claim failed: the server has noticed by then that the connection is closed, and ended the statement.
+pub(crate) const UNKNOWN_SOON: Duration = Duration::from_millis(2500);
+/// How long a claim waits for its answer at least: no other begins meanwhile, and its connection may be broken without notice. Twice as
+/// long as the last one took, and doubled after each claim that failed, because the database may be slow.
 const CLAIM_LIMIT: Duration = Duration::from_secs(3);
 const CLAIM_LIMIT_MAX: Duration = Duration::from_secs(30);
 /// How long claims that run are waited for when the sink stops: handlers run meanwhile, and their grace time has not begun.
@@ -133,7 +133,7 @@ pub async fn run_claimer(sink: &impl ClaimSink) -> bool {
                 claimer.hinted();
                 continue;
             }
-            () = tokio::time::sleep_until(claimer.wake_up(looking).into()), if idle => continue,
+            () = sleep_until(claimer.wake_up(looking).into()), if idle => continue,
             () = sink.stop().cancelled() => continue,
         };
         match failed {
@@ -145,21 +145,25 @@ pub async fn run_claimer(sink: &impl ClaimSink) -> bool {
         }
     }
     // The jobs of a claim that runs are held by this worker, so they are started.
-    let ended = async {
-        while let Some(reply) = claims.next().await {
-            if let Err(error) = claimer.take(reply) {
-                tracing::warn!(%error, worker = sink.name(), "the last claim failed");
-            }
+    while let Some(reply) = claims.next().await {
+        if let Err(error) = claimer.take(reply) {
+            tracing::warn!(%error, worker = sink.name(), "the last claim failed");
         }
-    };
-    let all_ended = timeout(LAST_CLAIMS, ended).await.is_ok();
-    claimer.is_uncertain || !all_ended
+    }
+    claimer.is_uncertain
 }
 
 async fn claim_once(sink: &impl ClaimSink, asked: Asked) -> (Asked, Result<ClaimedJobs, Error>) {
     let limit = asked.limit;
-    let claimed = timeout(limit, sink.claim(&asked.room, &asked.bounds)).await;
-    (asked, claimed.unwrap_or_else(|_| Err(no_answer(limit))))
+    let given_up = async {
+        let stopped = sink.stop().cancelled().then(|()| sleep(LAST_CLAIMS));
+        tokio::select! {
+            () = sleep(limit) => no_answer(limit),
+            () = stopped => no_answer(LAST_CLAIMS),
+        }
+    };
+    let claimed = sink.claim(&asked.room, &asked.bounds, given_up).await;
+    (asked, claimed)
 }
 
 /// Beside the claims, which go on whatever becomes of it.
@@ -230,7 +234,7 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
         self.no_room = false;
         let ClaimedJobs { jobs, alive_slots } = match claimed {
             Ok(claimed) => {
-                self.claim_limit = CLAIM_LIMIT;
+                self.claim_limit = (2 * begun.elapsed()).clamp(CLAIM_LIMIT, CLAIM_LIMIT_MAX);
                 claimed
             }
             Err(error) => {

@@ -2,12 +2,13 @@
 
 use std::future::Future;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, QueueMode, RecyclingMethod, Runtime};
 use tokio::sync::OnceCell;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{Client, Config, NoTls};
 
@@ -121,7 +122,7 @@ impl Pool {
         F: Future<Output = Result<T, Error>>,
     {
         let session = self.get().await;
-        self.run_on(session, self.settings.limit, step).await
+        self.run_on(session, after(self.settings.limit), step).await
     }
 
     /// Like [`Pool::run`], for a step that is not worth a longer wait than this, for a connection and for the step.
@@ -133,8 +134,25 @@ impl Pool {
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let session = timeout(limit, self.get()).await;
-        self.run_on(session.unwrap_or_else(|_| Err(no_answer(limit))), limit, step).await
+        self.run_until(after(limit), step).await
+    }
+
+    /// Like [`Pool::run`], for a step whose connection is closed when `given_up` says why.
+    pub async fn run_until<T, F>(
+        &self,
+        given_up: impl Future<Output = Error>,
+        step: impl FnOnce(Arc<Session>) -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let mut given_up = pin!(given_up);
+        let session = tokio::select! {
+            biased;
+            session = self.get() => session,
+            error = &mut given_up => Err(error),
+        };
+        self.run_on(session, given_up, step).await
     }
 
     /// Like [`Pool::run`], on a connection of `other` if the server has none left for this pool. One that is in use is waited for.
@@ -166,7 +184,7 @@ impl Pool {
                 Err(Error::Database(error))
                     if error.refused_with(TOO_MANY_CONNECTIONS) && Instant::now() < until =>
                 {
-                    tokio::time::sleep(pause).await;
+                    sleep(pause).await;
                     pause = (2 * pause).min(IN_USE_MAX);
                 }
                 done => return done,
@@ -177,20 +195,24 @@ impl Pool {
     async fn run_on<T, F>(
         &self,
         session: Result<Session, Error>,
-        limit: Duration,
+        given_up: impl Future<Output = Error>,
         step: impl FnOnce(Arc<Session>) -> F,
     ) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,
     {
         let session = Arc::new(session.inspect_err(|error| self.failed(error))?);
-        // A statement of its own: after a timeout the step's future, and its reference to the session, are dropped here.
-        let done = timeout(limit, step(session.clone())).await;
-        let done = done.unwrap_or_else(|_| {
+        // A statement of its own: the step's future, and its reference to the session, are dropped here.
+        let done = tokio::select! {
+            biased;
+            done = step(session.clone()) => Ok(done),
+            error = given_up => Err(error),
+        };
+        let done = done.unwrap_or_else(|error| {
             if let Ok(session) = Arc::try_unwrap(session) {
                 session.close();
             }
-            Err(no_answer(limit))
+            Err(error)
         });
         done.inspect_err(|error| self.failed(error))
     }
@@ -216,6 +238,11 @@ impl Pool {
     pub(crate) fn config(&self) -> &Config {
         &self.config
     }
+}
+
+async fn after(limit: Duration) -> Error {
+    sleep(limit).await;
+    no_answer(limit)
 }
 
 /// Runs once per connection: finds out, with the first one, whether connections are direct, and sends direct ones their

@@ -2,13 +2,12 @@
 
 use std::future::Future;
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use deadpool_postgres::Object;
 use tokio::runtime::Handle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, IsolationLevel, Row, Statement};
 
@@ -65,8 +64,8 @@ pub struct Session {
     /// tenth of the cost of a batch.
     direct: bool,
     settings: Settings,
-    /// A caller gave up before its statement was answered.
-    is_unanswered: AtomicBool,
+    /// A caller gave up before its statement was answered: until when the answer may come.
+    unanswered: OnceLock<Instant>,
 }
 
 impl Sql for Session {
@@ -118,7 +117,7 @@ impl<T: Sql + Send> Sql for Arc<T> {
 
 impl Session {
     pub(super) fn new(connection: Object, direct: bool, settings: Settings) -> Session {
-        Session { connection: Some(connection), direct, settings, is_unanswered: AtomicBool::new(false) }
+        Session { connection: Some(connection), direct, settings, unanswered: OnceLock::new() }
     }
 
     /// Closes the connection instead of returning it to its pool.
@@ -128,7 +127,7 @@ impl Session {
 
     /// Begins a transaction in which each statement sees what was committed before it.
     pub(crate) async fn begin(&mut self) -> Result<Transaction<'_>, Error> {
-        let sent = Sent { is_unanswered: &self.is_unanswered, is_answered: false };
+        let sent = Sent::new(&self.unanswered, self.settings.limit);
         let client = self.connection.as_mut().expect(IN_USE);
         let begin = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
         Ok(Transaction { begun: begin.start().await?, sent })
@@ -141,8 +140,8 @@ impl Session {
     /// Waits for the answer to a statement, within the limit of the session. If the caller gives up before, the session is not used again
     /// until the statement was answered.
     async fn answer<T>(&self, statement: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        let sent = Sent { is_unanswered: &self.is_unanswered, is_answered: false };
-        let answer = timeout(self.settings.limit, statement).await;
+        let sent = Sent::new(&self.unanswered, self.settings.limit);
+        let answer = timeout_at(sent.until, statement).await;
         let answer = answer.map_err(|_| no_answer(self.settings.limit))?;
         sent.was_answered();
         answer
@@ -189,19 +188,18 @@ impl DerefMut for Session {
 impl Drop for Session {
     fn drop(&mut self) {
         let Some(connection) = self.connection.take() else { return };
-        if !*self.is_unanswered.get_mut() {
-            return;
-        }
-        let limit = self.settings.limit;
-        match Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn(return_when_answered(connection, limit))),
-            Err(_) => drop(Object::take(connection)),
+        match (self.unanswered.get(), Handle::try_current()) {
+            (None, _) => {}
+            (Some(until), Ok(runtime)) if Instant::now() < *until => {
+                drop(runtime.spawn(return_when_answered(connection, *until)));
+            }
+            (Some(_), _) => drop(Object::take(connection)),
         }
     }
 }
 
-async fn return_when_answered(connection: Object, limit: Duration) {
-    let answered = timeout(limit, connection.check_connection()).await;
+async fn return_when_answered(connection: Object, until: Instant) {
+    let answered = timeout_at(until, connection.check_connection()).await;
     if !matches!(answered, Ok(Ok(()))) {
         drop(Object::take(connection));
     }
@@ -209,11 +207,16 @@ async fn return_when_answered(connection: Object, limit: Duration) {
 
 /// Says that the session has unanswered statements if it is dropped before they were answered.
 struct Sent<'a> {
-    is_unanswered: &'a AtomicBool,
+    unanswered: &'a OnceLock<Instant>,
+    until: Instant,
     is_answered: bool,
 }
 
 impl Sent<'_> {
+    fn new(unanswered: &OnceLock<Instant>, limit: Duration) -> Sent<'_> {
+        Sent { unanswered, until: Instant::now() + limit, is_answered: false }
+    }
+
     fn was_answered(mut self) {
         self.is_answered = true;
     }
@@ -222,7 +225,7 @@ impl Sent<'_> {
 impl Drop for Sent<'_> {
     fn drop(&mut self) {
         if !self.is_answered {
-            self.is_unanswered.store(true, Ordering::Relaxed);
+            let _ = self.unanswered.set(self.until);
         }
     }
 }

@@ -312,11 +312,16 @@ impl ClaimSink for Arc<Core> {
         self.slots().reserve(only)
     }
 
-    async fn claim(&self, reserved: &Reserved, bounds: &Bounds) -> Result<ClaimedJobs, Error> {
+    async fn claim(
+        &self,
+        reserved: &Reserved,
+        bounds: &Bounds,
+        given_up: impl Future<Output = Error> + Send,
+    ) -> Result<ClaimedJobs, Error> {
         let claim = async |client: Arc<Session>| {
             claim(&*client, self.id(), &reserved.slots_by_queue, &self.registration.kinds, bounds).await
         };
-        let jobs = self.pool.run(claim).await?;
+        let jobs = self.pool.run_until(given_up, claim).await?;
         if self.slots().is_last_claim(reserved, jobs.len()) {
             self.stop.cancel();
         }

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::claim::claim_by_id;
 use crate::engine::claim_sink::ClaimSink;
-use crate::engine::claimer::run_claimer;
+use crate::engine::claimer::{UNKNOWN_SOON, run_claimer};
 use crate::engine::lease::{self, Registration};
 use crate::engine::maintenance::maintain;
 use crate::engine::retry::RetryDelay;
@@ -20,10 +20,8 @@ use crate::worker::core::Core;
 use crate::worker::heartbeat::{Renewals, report_progress};
 use crate::worker::settler;
 
-/// How long after a failed claim its jobs are looked for: when the statement cannot be running any more, unless the server hangs.
-const UNCERTAIN: Duration = Duration::from_secs(1);
-/// How long a worker looks for them at its end.
-const LAST_LOOK: Duration = Duration::from_secs(3);
+/// How long a worker looks at its end for jobs of its last claim.
+const LAST_LOOK: Duration = Duration::from_secs(5);
 
 /// The id of the only job to run, and where to say why it was not claimed.
 pub(super) type OnlyJob<'a> = (i64, &'a mut Option<Result<Option<ClaimRefusal>, Error>>);
@@ -77,13 +75,13 @@ pub(super) async fn run_loops(
 }
 
 /// Waits for the last handlers. If the last claim failed, it may have been committed: its jobs, which never started, are looked for and
-/// released meanwhile, and once more at the end. Otherwise they would wait for the end of this worker, and then count a crash.
+/// released meanwhile, or at the end. Otherwise they would wait for the end of this worker, and then count a crash.
 async fn finish(core: &Arc<Core>, is_uncertain: bool, handlers: impl Future<Output = ()>) {
     if !is_uncertain {
         return handlers.await;
     }
     let look = async || {
-        tokio::time::sleep(UNCERTAIN).await;
+        tokio::time::sleep(UNKNOWN_SOON).await;
         core.release_unknown().await
     };
     let found = async {

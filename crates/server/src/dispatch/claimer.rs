@@ -63,7 +63,12 @@ impl ClaimSink for GroupSink {
         self.streams.lock().reserve(&self.group, only)
     }
 
-    async fn claim(&self, room: &Reserved, bounds: &Bounds) -> Result<ClaimedJobs, Error> {
+    async fn claim(
+        &self,
+        room: &Reserved,
+        bounds: &Bounds,
+        given_up: impl Future<Output = Error> + Send,
+    ) -> Result<ClaimedJobs, Error> {
         let claiming = async |client: Arc<Session>| {
             let claimed = claim_room(&*client, room, &self.group.kinds, bounds).await?;
             // More was due a moment ago. If these workers cannot take it, the claims of the others must not begin behind it.
@@ -73,7 +78,7 @@ impl ClaimSink for GroupSink {
             }
             Ok(claimed)
         };
-        let ClaimedJobs { jobs, alive_slots } = self.pool.run(claiming).await?;
+        let ClaimedJobs { jobs, alive_slots } = self.pool.run_until(given_up, claiming).await?;
         self.group.note_full(jobs.len() == alive_slots);
         let (late, jobs) = split_late(jobs);
         let alive_slots = alive_slots - late.len();
@@ -172,6 +177,8 @@ fn split_late(jobs: Vec<Claimed>) -> (Vec<Settlement>, Vec<Claimed>) {
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+
     use anyhow::{Context, Result};
     use pitwheel::engine::{Cursor, Registration, register, retire};
     use pitwheel_testkit::{TestDb, work};
@@ -214,7 +221,7 @@ mod tests {
         let sink = GroupSink { node_name: "test".into(), pool, streams, group, releaser };
         let bounds = Cursor::new(sink.queues().iter().map(String::as_str)).bounds();
         let (alive, _alive) = open(&db, &sink).await?;
-        let full = sink.claim(&sink.reserve(None), &bounds).await?;
+        let full = sink.claim(&sink.reserve(None), &bounds, pending()).await?;
         assert_eq!((full.jobs.len(), full.alive_slots), (1, 1));
         assert_eq!(full.jobs.first().context("a job")?.claim.holder, alive);
 
@@ -222,7 +229,7 @@ mod tests {
         retire(&db.client().await?, dead).await?;
         let room = sink.reserve(None);
         assert_eq!(room.slots_by_worker, [dead], "the other stream has no free slot");
-        let none = sink.claim(&room, &bounds).await?;
+        let none = sink.claim(&room, &bounds, pending()).await?;
         assert_eq!((none.jobs.len(), none.alive_slots), (0, 0));
         assert_eq!(sink.streams.lock().workers(), [alive], "it is offered to no more claims");
         Ok(())
