@@ -1,6 +1,5 @@
 //! What the loops of a worker share.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,20 +8,16 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::batcher::{Batcher, Linger};
-use crate::engine::claim::{ClaimedJobs, claim, release_unknown};
-use crate::engine::claim_sink::{ClaimSink, Reserved};
-use crate::engine::cursor::Bounds;
 use crate::engine::hint::HintListener;
 use crate::engine::lease::Registration;
 use crate::engine::run_times::RunTimes;
 use crate::engine::settle_columns::{SettleResult, weigh};
-use crate::error::Error;
 use crate::job::claim::{Claim, Claimed};
 use crate::job::ending::{Attempt, Settlement, decide, unless_committed};
 use crate::job::limits::SETTLE_MAX;
 use crate::job::run_ending::{decide_run, skip_late};
 use crate::metrics;
-use crate::postgres::{Pool, Session};
+use crate::postgres::Pool;
 use crate::worker::backend::Backend;
 use crate::worker::context::Context;
 use crate::worker::handler::{Handler, Handlers};
@@ -32,8 +27,6 @@ use crate::worker::stats::Counters;
 
 /// A settle with fewer endings waits a moment for more.
 const SETTLE_ENOUGH: usize = 500;
-/// How long a worker waits at first for its own jobs to end, so that a suspect runs alone; doubled each time it is not enough.
-const ALONE_WAIT: Duration = Duration::from_secs(10);
 
 pub(super) struct Core {
     backend: Arc<Backend>,
@@ -52,11 +45,11 @@ pub(super) struct Core {
     /// Ends when the worker must claim no more.
     pub(super) stop: CancellationToken,
     /// Something may be due.
-    due: Arc<Notify>,
+    pub(super) due: Arc<Notify>,
     /// A cancel may have been requested.
     pub(super) cancel: Arc<Notify>,
     /// A slot became free.
-    freed: Notify,
+    pub(super) freed: Notify,
     id: AtomicI64,
     slots: Mutex<Slots>,
     /// When the next runs are due of recurring jobs whose last runs were settled here.
@@ -125,7 +118,7 @@ impl Core {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run_times(&self) -> MutexGuard<'_, RunTimes> {
+    pub(super) fn run_times(&self) -> MutexGuard<'_, RunTimes> {
         self.run_times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -225,7 +218,7 @@ impl Core {
     }
 
     /// Starts jobs, each in a task of its own.
-    fn spawn(self: &Arc<Core>, slots: &mut Slots, jobs: impl ExactSizeIterator<Item = Claimed>) {
+    pub(super) fn spawn(self: &Arc<Core>, slots: &mut Slots, jobs: impl ExactSizeIterator<Item = Claimed>) {
         self.counters.started(jobs.len());
         slots.running.reserve(jobs.len());
         let started = Instant::now();
@@ -276,104 +269,6 @@ impl Core {
     /// The queue of endings is closed only after the last of them was pushed.
     fn settle(&self, endings: impl IntoIterator<Item = Settlement>) {
         let _ = self.endings.push(endings);
-    }
-}
-
-impl ClaimSink for Arc<Core> {
-    fn name(&self) -> &str {
-        Core::name(self)
-    }
-
-    fn pool(&self) -> &Pool {
-        &self.pool
-    }
-
-    fn queues(&self) -> &[String] {
-        &self.registration.queues
-    }
-
-    fn kinds(&self) -> &[String] {
-        &self.registration.kinds
-    }
-
-    fn stop(&self) -> &CancellationToken {
-        &self.stop
-    }
-
-    fn due(&self) -> &Notify {
-        &self.due
-    }
-
-    fn freed(&self) -> &Notify {
-        &self.freed
-    }
-
-    fn reserve(&self, only: Option<&BTreeSet<String>>) -> Reserved {
-        self.slots().reserve(only)
-    }
-
-    async fn claim(
-        &self,
-        reserved: &Reserved,
-        bounds: &Bounds,
-        given_up: impl Future<Output = Error> + Send,
-    ) -> Result<ClaimedJobs, Error> {
-        let claim = async |client: Arc<Session>| {
-            claim(&*client, self.id(), &reserved.slots_by_queue, &self.registration.kinds, bounds).await
-        };
-        let jobs = self.pool.run_until(given_up, claim).await?;
-        if self.slots().is_last_claim(reserved, jobs.len()) {
-            self.stop.cancel();
-        }
-        Ok(ClaimedJobs { jobs, alive_slots: reserved.total })
-    }
-
-    fn unreserve(&self, reserved: &Reserved, claimed: &[Claimed]) {
-        self.slots().unreserve(reserved, claimed.len());
-    }
-
-    fn start(&self, jobs: Vec<Claimed>) {
-        let mut slots = self.slots();
-        let jobs = slots.accept(jobs);
-        self.spawn(&mut slots, jobs.into_iter());
-    }
-
-    async fn release_unknown(&self) -> Result<usize, Error> {
-        let known = self.slots().known_holds();
-        let is_known = |claim: &Claim| self.slots().knows(claim);
-        self.pool.run(async |client| release_unknown(&*client, &[self.id()], &known, is_known).await).await
-    }
-
-    /// A worker that ends by itself leaves suspects to those that stay.
-    fn takes_suspects(&self) -> bool {
-        !self.slots().has_budget()
-    }
-
-    fn alone(&self) -> Option<i64> {
-        self.slots().reserve_all().then(|| self.id())
-    }
-
-    fn start_alone(&self, _: i64, suspect: Option<Claimed>) {
-        match suspect {
-            Some(job) => self.start(vec![job]),
-            None => self.slots().unreserve_all(),
-        }
-    }
-
-    fn turn_holder(&self) -> i64 {
-        self.id()
-    }
-
-    fn next_run_time(&self) -> Option<Instant> {
-        self.run_times().first()
-    }
-
-    fn run_time_has_come(&self) -> bool {
-        self.run_times().take_until(Instant::now())
-    }
-
-    fn alone_wait(&self) -> Duration {
-        ALONE_WAIT
     }
 }
 

@@ -18,6 +18,7 @@ mod progress;
 mod remote;
 mod run;
 mod settler;
+mod sink;
 mod slots;
 mod stats;
 
