@@ -76,7 +76,7 @@ async fn a_worker_without_a_connection_for_its_lease_renews_it_on_another() -> R
     drop_role(&db, &role).await
 }
 
-/// The only connection that the role may have is in use by the other pool.
+/// The only connection that the role may have belongs to the other pool, and is in use.
 #[tokio::test]
 async fn a_renewal_waits_for_a_connection_that_is_in_use() -> Result<()> {
     let db = TestDb::new().await?;
@@ -84,6 +84,7 @@ async fn a_renewal_waits_for_a_connection_that_is_in_use() -> Result<()> {
     db.client().await?.batch_execute(&format!("alter role {role} connection limit 1")).await?;
     let main = Pool::new(&url, "test", 4)?;
     let lease = main.for_loops(2, WAIT_MAX)?;
+    main.run(async |client| client.rows("select 1", &[]).await.map(drop)).await?;
     let lock = db.client().await?;
     lock.batch_execute("begin; lock table pitwheel.sweep_tick").await?;
     let busy = main
