@@ -208,7 +208,7 @@ async fn repair(pool: &Pool, repaired_up_to: &mut i64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Like [`prune`]; what had to be left because it is locked is an error, so that it is logged, counted and tried again soon.
+/// Like `prune`; what had to be left because it is locked is an error, so that it is logged, counted and tried again soon.
 pub async fn prune_all(client: &impl Sql, keep: Duration) -> Result<(), Error> {
     prune(client, keep).await?;
     let sql = include_str!("../../sql/engine/history_left.sql");
