@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Result;
-use pitwheel::engine::{self, Cursor, Registration, Settlement, settle};
-use pitwheel::{Claim, Context, NewJob, Pitwheel, State, Worker};
+use pitwheel::engine::{self, Cursor, Pool, Registration, Session, Settlement, Sql, settle};
+use pitwheel::{Claim, Context, Error, NewJob, Pitwheel, State, Worker};
 use pitwheel_testkit::{TestDb, Work, start_worker, wait_until, work, worker};
 use tokio::sync::Notify;
 
@@ -38,6 +38,32 @@ async fn a_statement_that_was_given_up_holds_up_no_other_caller() -> Result<()> 
     let both = async { tokio::join!(pitwheel.queues(), pitwheel.queues()) };
     let (one, two) = tokio::time::timeout(Duration::from_secs(5), both).await?;
     one.and(two)?;
+    Ok(())
+}
+
+/// It may not commit after the worker has looked for the jobs of a claim that was given up.
+#[tokio::test]
+async fn a_step_that_is_given_up_ends_at_the_server_too() -> Result<()> {
+    let db = TestDb::new().await?;
+    db.job().insert().await?;
+    let mut client = db.client().await?;
+    let lock = client.transaction().await?;
+    lock.query("select from pitwheel.job for update", &[]).await?;
+    let waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
+    let given_up = async {
+        let waited = wait_until("it waits for the lock", async || Ok(db.count(waits).await? == 1)).await;
+        Error::Invalid(format!("given up: {waited:?}"))
+    };
+    let pool = Pool::new(db.url(), "test", 1)?;
+    let update =
+        async |client: Arc<Session>| client.rows("update pitwheel.job set fence = fence + 1", &[]).await;
+    let ended = pool.run_until(given_up, update).await.expect_err("it was given up").to_string();
+    assert!(ended.contains("given up: Ok(())"), "{ended}");
+    let begun = Instant::now();
+    wait_until("it has ended", async || Ok(db.count(waits).await? == 0)).await?;
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    lock.rollback().await?;
+    assert_eq!(db.count("select fence from pitwheel.job").await?, 0);
     Ok(())
 }
 
