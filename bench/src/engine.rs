@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use pitwheel::{Context, History, Job, NewJob, Pitwheel, Stats, Worker};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
@@ -19,6 +19,9 @@ const SLOTS: usize = 2000;
 
 /// Jobs of a drain.
 pub(crate) const DRAIN_JOBS: u64 = 100_000;
+
+/// For what is measured in two databases in turns.
+const SECOND_DATABASE: &str = "pitwheel_bench_second";
 
 /// The payload of 100 bytes, the same as that of the raw loop.
 #[derive(Serialize, Deserialize)]
@@ -68,6 +71,18 @@ pub(crate) async fn fresh(url: &str) -> Result<(Pitwheel, Session)> {
     let synced = tokio::task::spawn_blocking(|| std::process::Command::new("sync").status()).await??;
     ensure!(synced.success(), "sync ended with {synced}");
     Ok((pitwheel, session))
+}
+
+/// The URL of another database on the same server, without anything in it.
+pub(crate) async fn second_database(url: &str) -> Result<String> {
+    let session = Session::open(url).await?;
+    for statement in ["drop database if exists", "create database"] {
+        session.client.batch_execute(&format!("{statement} {SECOND_DATABASE}")).await?;
+    }
+    session.close().await?;
+    let (server, database) = url.rsplit_once('/').context("the URL names no database")?;
+    let options = database.find('?').map_or("", |at| &database[at..]);
+    Ok(format!("{server}/{SECOND_DATABASE}{options}"))
 }
 
 /// Inserts jobs, then vacuums and analyzes the table.

@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::engine::{DRAIN_JOBS, Running, drain, fill, fresh, insert, kind, median_drain, pin_horizon};
+use crate::engine::{
+    DRAIN_JOBS, Running, drain, fill, fresh, insert, kind, median_drain, pin_horizon, second_database,
+};
 use crate::report::{Row, Sample, Turns};
 use crate::session::Session;
 
@@ -63,8 +65,6 @@ async fn hold(session: &Session, jobs: u64) -> Result<()> {
 
 /// Loads that are compared at the end of the pin.
 const LAST: usize = 5;
-/// The database whose horizon is not pinned.
-const FREE_DATABASE: &str = "pitwheel_bench_free";
 
 /// A worker that drains one load of jobs after the other.
 struct Loads {
@@ -108,7 +108,7 @@ pub(crate) async fn pinned(url: &str) -> Result<Vec<Row>> {
     while begun.elapsed() < PINNED {
         held.push(loads.next().await?);
     }
-    let mut elsewhere = Loads::start(&free_database(url).await?).await?;
+    let mut elsewhere = Loads::start(&second_database(url).await?).await?;
     let (mut last, mut free) = (Vec::new(), Vec::new());
     for turn in 0..=LAST {
         let (pinned, other) = (loads.next().await?, elsewhere.next().await?);
@@ -131,16 +131,4 @@ pub(crate) async fn pinned(url: &str) -> Result<Vec<Row>> {
             .in_turns_with("in a database that is not pinned", &sample(free)?)
             .at_least(0.8),
     ])
-}
-
-/// The URL of an empty database on the same server.
-async fn free_database(url: &str) -> Result<String> {
-    let session = Session::open(url).await?;
-    for statement in ["drop database if exists", "create database"] {
-        session.client.batch_execute(&format!("{statement} {FREE_DATABASE}")).await?;
-    }
-    session.close().await?;
-    let (server, database) = url.rsplit_once('/').context("the URL names no database")?;
-    let options = database.find('?').map_or("", |at| &database[at..]);
-    Ok(format!("{server}/{FREE_DATABASE}{options}"))
 }
