@@ -48,6 +48,35 @@ async fn every_option_is_kept() -> Result<()> {
 }
 
 #[tokio::test]
+async fn one_job_is_written_like_one_of_many() -> Result<()> {
+    let db = TestDb::new().await?;
+    let hour = Duration::from_secs(3600);
+    let jobs = [
+        NewJob::of(&Work { n: 1 }),
+        NewJob::of(&Work { n: 2 }).run_at(SystemTime::UNIX_EPOCH),
+        NewJob::of(&Work { n: 3 }).run_at(SystemTime::now() + hour),
+        NewJob::of(&Work { n: 4 }).delay(hour).queue("mail").priority(-9).max_attempts(7),
+        NewJob::of(&Work { n: 5 }).timeout(hour).metadata(&"tenant").priority(9),
+    ];
+    let mut alone = Vec::new();
+    for job in &jobs {
+        alone.push(db.pitwheel().enqueue(job.clone()).await?.id);
+    }
+    let together = db.pitwheel().enqueue_many(jobs).await?;
+
+    // Everything but the id and the times of the insert.
+    let row = async |id: i64| -> Result<String> {
+        let sql = "select (to_jsonb(job) - array['id', 'run_at', 'enqueued_at'])::text
+            || round(extract(epoch from job.run_at - job.enqueued_at) / 60) from pitwheel.job where id = $1";
+        Ok(db.client().await?.query_one(sql, &[&id]).await?.get(0))
+    };
+    for (alone, together) in alone.into_iter().zip(together) {
+        assert_eq!(row(alone).await?, row(together.id).await?);
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_key_returns_the_live_job_and_is_free_again_after_its_end() -> Result<()> {
     let db = TestDb::new().await?;
     let keyed = || NewJob::of(&Work { n: 1 }).key("one");

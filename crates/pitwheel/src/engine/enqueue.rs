@@ -11,6 +11,7 @@ use crate::job::new_job::NewJob;
 use crate::postgres::Sql;
 
 pub(crate) const ENQUEUE: &str = include_str!("../../sql/engine/enqueue.sql");
+const ENQUEUE_ONE: &str = include_str!("../../sql/engine/enqueue_one.sql");
 pub(crate) const ENQUEUE_KEYED: &str = include_str!("../../sql/engine/enqueue_keyed.sql");
 
 /// A further round means that the live job with the same key ended between two reads; more rounds than this are not chance.
@@ -155,10 +156,20 @@ impl<'a> Enqueuing<'a> {
     }
 }
 
-/// How many parameters the statement for jobs without keys and lanes has.
-const PLAIN: usize = 9;
+/// The types of the parameters of the statement for one job without key and lane.
+const TYPES_OF_ONE: [Type; 9] = [
+    Type::TEXT,
+    Type::TEXT,
+    Type::TEXT,
+    Type::INT8,
+    Type::INT8,
+    Type::INT2,
+    Type::INT4,
+    Type::INT8,
+    Type::TEXT,
+];
 
-/// The types of the parameters of the statement for keys and lanes. The other one takes the first of them.
+/// The types of the parameters of the statement for keys and lanes. The one for many jobs without them takes the first nine.
 const TYPES: [Type; 13] = [
     Type::TEXT_ARRAY,
     Type::TEXT_ARRAY,
@@ -177,8 +188,15 @@ const TYPES: [Type; 13] = [
 
 /// The statement for this batch, and the types of its parameters.
 pub(crate) fn statement(columns: &Columns<'_>) -> (&'static str, &'static [Type]) {
+    const ONE: &[Type] = &TYPES_OF_ONE;
     const KEYED: &[Type] = &TYPES;
-    if columns.keyed() { (ENQUEUE_KEYED, KEYED) } else { (ENQUEUE, &KEYED[..PLAIN]) }
+    if columns.keyed() {
+        (ENQUEUE_KEYED, KEYED)
+    } else if columns.kinds.len() == 1 {
+        (ENQUEUE_ONE, ONE)
+    } else {
+        (ENQUEUE, &KEYED[..ONE.len()])
+    }
 }
 
 /// Sends one batch with the engine's own driver. `promote`: lanes without a head get one at once; not in a user's transaction, because
@@ -188,25 +206,46 @@ pub(crate) async fn send(
     columns: Columns<'_>,
     promote: bool,
 ) -> Result<Vec<Inserted>, Error> {
-    let values: [&(dyn ToSql + Sync); TYPES.len()] = [
-        &columns.kinds,
-        &columns.payloads,
-        &columns.queues,
-        &columns.delays_ms,
-        &columns.run_ats_us,
-        &columns.priorities,
-        &columns.max_attempts,
-        &columns.timeouts_ms,
-        &columns.metadata,
-        &columns.keys,
-        &columns.lanes,
-        &columns.lane_passes,
-        &promote,
-    ];
     let (sql, types) = statement(&columns);
+    let (run_at, timeout) = (first_of(&columns.run_ats_us), first_of(&columns.timeouts_ms));
+    let metadata = first_of(&columns.metadata);
+    let values: Vec<&(dyn ToSql + Sync)> = if sql == ENQUEUE_ONE {
+        vec![
+            &columns.kinds[0],
+            &columns.payloads[0],
+            &columns.queues[0],
+            &columns.delays_ms[0],
+            &run_at,
+            &columns.priorities[0],
+            &columns.max_attempts[0],
+            &timeout,
+            &metadata,
+        ]
+    } else {
+        vec![
+            &columns.kinds,
+            &columns.payloads,
+            &columns.queues,
+            &columns.delays_ms,
+            &columns.run_ats_us,
+            &columns.priorities,
+            &columns.max_attempts,
+            &columns.timeouts_ms,
+            &columns.metadata,
+            &columns.keys,
+            &columns.lanes,
+            &columns.lane_passes,
+            &promote,
+        ]
+    };
     let params: Vec<_> = values.into_iter().zip(types.iter().cloned()).collect();
     let rows = client.rows(sql, &params).await?;
     Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+}
+
+/// The first value of a column, which is empty if it is null for every job.
+fn first_of<T: Copy>(column: &[Option<T>]) -> Option<T> {
+    column.first().copied().flatten()
 }
 
 /// The result of an enqueue of one job.
