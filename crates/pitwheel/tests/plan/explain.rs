@@ -15,16 +15,26 @@ pub(crate) struct Statement {
 /// Plans for the values of one call, and for any values.
 pub(crate) const MODES: [&str; 2] = ["force_custom_plan", "force_generic_plan"];
 
-/// The plan; with `analyze, buffers` for `how` the statement is run and rolled back, and the plan has its cost.
+/// The plan in a session of the engine; with `analyze, buffers` for `how` the statement is run and rolled back, and the plan has its
+/// cost.
 pub(crate) async fn plan(client: &Client, statement: &Statement, mode: &str, how: &str) -> Result<Value> {
+    // As session_settings.sql pins it.
+    let pinned = "set local enable_seqscan = off; set local enable_bitmapscan = off;";
+    plan_with(client, pinned, statement, mode, how).await
+}
+
+/// The plan with these settings of the session; `how` as in [`plan`].
+pub(crate) async fn plan_with(
+    client: &Client,
+    settings: &str,
+    statement: &Statement,
+    mode: &str,
+    how: &str,
+) -> Result<Value> {
     let Statement { sql, types, values, .. } = statement;
-    client
-        // As sessions pin it (session_settings.sql).
-        .batch_execute(&format!(
-            "begin; set local plan_cache_mode = {mode}; set local enable_seqscan = off;
-            set local enable_bitmapscan = off; prepare hot({types}) as {sql}"
-        ))
-        .await?;
+    let prepare =
+        format!("begin; set local plan_cache_mode = {mode}; {settings} prepare hot({types}) as {sql}");
+    client.batch_execute(&prepare).await?;
     let explain = format!("explain ({how}, format json) execute hot({values})");
     let explained: Value = client.query_one(&explain, &[]).await?.get(0);
     client.batch_execute("rollback; deallocate hot").await?;
