@@ -71,16 +71,16 @@ async fn only_what_is_missing_is_written() -> Result<()> {
     let client = db.client().await?;
     let wrote = "select pg_current_xact_id_if_assigned() is not null";
     client.batch_execute("begin").await?;
-    assert_eq!(restore_rows(&client).await?, RestoredRows::default());
+    assert_eq!(restore_rows(&client).await?.0, RestoredRows::default());
     assert!(!client.query_one(wrote, &[]).await?.get::<_, bool>(0), "it writes nothing");
     client.batch_execute("commit").await?;
 
     client.batch_execute("delete from pitwheel.outbox_shard where shard in (7, 63)").await?;
-    assert_eq!(restore_rows(&client).await?, RestoredRows { shards: 2, ..RestoredRows::default() });
+    assert_eq!(restore_rows(&client).await?.0, RestoredRows { shards: 2, ..RestoredRows::default() });
     client.batch_execute(DELETE).await?;
     let all = RestoredRows { priorities: 19, ticks: 1, turns: 1, shards: 64 };
-    assert_eq!(restore_rows(&client).await?, all);
-    assert_eq!(restore_rows(&client).await?, RestoredRows::default());
+    assert_eq!(restore_rows(&client).await?.0, all);
+    assert_eq!(restore_rows(&client).await?.0, RestoredRows::default());
     Ok(())
 }
 

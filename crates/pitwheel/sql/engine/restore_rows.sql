@@ -3,7 +3,8 @@
 -- If the priority 0 is missing, every priority counts as one that jobs have had, because jobs that wait may have any: claims read more
 -- levels from then on. How long there was no sweep is unknown: with a tick at the epoch, the next sweep extends all leases and declares
 -- no worker dead. A shard is free and read from the start; its former holder has lost it.
--- Returns how many rows it inserted into each table. Normally all are 0, and nothing is written. Always one row.
+-- Returns how many rows it inserted into each table, normally 0 and nothing is written; and when the server started, which changes
+-- after a failover. Always one row.
 with priorities as (
     insert into pitwheel.used_priority (priority)
     select every.priority
@@ -36,4 +37,5 @@ shards as (
     returning shard
 )
 select (select count(*) from priorities) as priorities, (select count(*) from ticks) as ticks,
-    (select count(*) from turns) as turns, (select count(*) from shards) as shards
+    (select count(*) from turns) as turns, (select count(*) from shards) as shards,
+    pg_postmaster_start_time() as server_started_at

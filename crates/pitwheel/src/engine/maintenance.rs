@@ -1,14 +1,15 @@
 //! The maintenance that every node does: sweep, prune, plan recurring jobs, promote jobs of lanes, repair pipelines, and restore rows
-//! of the engine that are gone. There is no leader; `skip locked` keeps the nodes apart.
+//! and holds that are gone. There is no leader; `skip locked` keeps the nodes apart.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::Notify;
 use tokio_postgres::types::Type;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::lanes::look_after_lanes;
+use crate::engine::lost_holds::{Passes, restore_holds};
 use crate::engine::pipeline::repair_pipelines;
 use crate::engine::recurring::{plan_runs, restore_lost_runs};
 use crate::engine::retry::RetryDelay;
@@ -113,9 +114,13 @@ async fn look_after_others(
 ) {
     let (mut next_prune, mut next_forget) = (Instant::now(), Instant::now());
     let (mut looked_up_to, mut planned_up_to, mut repaired_up_to) = (0, 0, 0);
+    let mut passes = Passes::new();
     while !stop.is_cancelled() {
         let mut is_away = false;
-        succeeded(name, "restore rows", restore_missing(pool, name).await, &mut is_away);
+        succeeded(name, "restore rows", restore_missing(pool, name, &mut passes).await, &mut is_away);
+        if !is_away {
+            succeeded(name, "restore holds", restore_lost_holds(pool, &mut passes).await, &mut is_away);
+        }
         if !is_away {
             succeeded(name, "restore", restore(pool, &mut looked_up_to).await, &mut is_away);
         }
@@ -166,26 +171,38 @@ pub struct RestoredRows {
     pub shards: i64,
 }
 
-/// Restores the rows that otherwise only migrations insert, if a statement of a user deleted them.
-pub async fn restore_rows(client: &impl Sql) -> Result<RestoredRows, Error> {
+/// Restores the rows that otherwise only migrations insert, if a statement of a user deleted them. Also returns when the server started.
+pub async fn restore_rows(client: &impl Sql) -> Result<(RestoredRows, SystemTime), Error> {
     let rows = query(client, include_str!("../../sql/engine/restore_rows.sql"), &[]).await?;
-    Ok(rows.first().map_or_else(RestoredRows::default, |row| RestoredRows {
+    let row = rows.first().ok_or_else(|| Error::Invalid("restore_rows.sql returned no row".into()))?;
+    let restored = RestoredRows {
         priorities: row.get("priorities"),
         ticks: row.get("ticks"),
         turns: row.get("turns"),
         shards: row.get("shards"),
-    }))
+    };
+    Ok((restored, row.get("server_started_at")))
 }
 
 /// Logs what was missing. The other nodes find nothing to restore, so one of them logs it.
-async fn restore_missing(pool: &Pool, name: &str) -> Result<(), Error> {
-    let restored = pool.run(async |client| restore_rows(&client).await).await?;
+async fn restore_missing(pool: &Pool, name: &str, passes: &mut Passes) -> Result<(), Error> {
+    let (restored, server_started_at) = pool.run(async |client| restore_rows(&client).await).await?;
+    passes.answered(server_started_at);
     if restored != RestoredRows::default() {
         tracing::warn!(
             worker = name,
             ?restored,
             "rows that the engine needs were deleted and are restored: exclude the schema `pitwheel` from what empties tables"
         );
+    }
+    Ok(())
+}
+
+/// Restores the holds of a page of jobs, if a pass over all of them is due.
+async fn restore_lost_holds(pool: &Pool, passes: &mut Passes) -> Result<(), Error> {
+    if let Some(above) = passes.next(Instant::now()) {
+        let last = pool.run(async |client| restore_holds(&client, above).await).await?;
+        passes.looked_up_to(last, Instant::now());
     }
     Ok(())
 }

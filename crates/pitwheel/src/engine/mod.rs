@@ -22,6 +22,7 @@ mod isolate;
 pub(crate) mod lanes;
 pub(crate) mod lease;
 mod look_times;
+pub(crate) mod lost_holds;
 pub(crate) mod maintenance;
 pub mod outbox;
 pub(crate) mod pipeline;
@@ -50,6 +51,7 @@ pub use self::lease::{
     AttemptInfo, HeartbeatReply, Hold, Registration, Renewed, alive_workers, attempts, cancel_requests,
     claims_of_token, heartbeat, held, progress, register, renew, retire, workers_of_token,
 };
+pub use self::lost_holds::restore_holds;
 pub use self::maintenance::{RENEWALS, RestoredRows, lease_limit, maintain, prune_all, restore_rows};
 pub use self::pipeline::repair_pipelines;
 pub use self::recurring::{PlannedRuns, plan_runs, restore_lost_runs};

@@ -15,7 +15,7 @@ macro_rules! statement {
 }
 
 /// All statements that `by_id` checks.
-pub(crate) const STATEMENTS: [Statement; 31] = [
+pub(crate) const STATEMENTS: [Statement; 32] = [
     statement!(
         "engine/done.sql",
         "bigint[], bigint[], bigint[], tid[], bigint[]",
@@ -46,6 +46,7 @@ pub(crate) const STATEMENTS: [Statement; 31] = [
     ),
     statement!("engine/drop_holds.sql", "bigint[]", "holds()"),
     statement!("engine/abandoned_jobs.sql", "bigint, bigint", "20, 0"),
+    statement!("engine/restore_holds.sql", "bigint, bigint", "(ids())[1] - 1, 20"),
     statement!("engine/held.sql", "bigint[]", "'{1}'"),
     statement!("engine/heartbeat.sql", "bigint[]", "'{1}'"),
     statement!("engine/cancel_requests.sql", "bigint[]", "'{1}'"),
