@@ -1,6 +1,7 @@
 -- look_back.sql: for each level, the first job that waits between its floor and its bound, where claims no longer read.
 -- Also the clock and the transaction ids, from which the caller computes below which position no job can appear (cursor.rs). The
--- id is a real one of this transaction: the next id of a snapshot can be one that an open transaction has already.
+-- id is a real one of this transaction: the next id of a snapshot can be one that an open transaction has already. And when the server
+-- started: after a failover that lost claims, jobs wait again where they were.
 -- Suspects are found in job_suspect, which has only them; the conditions with `is true` cannot be used to read job_due instead.
 -- Reads job_due from the floor, for the priorities that jobs have had. One row per level; nulls: no job waits there, or the level was
 -- not read (`is_read`).
@@ -10,6 +11,7 @@ select level.n::int as level, behind.run_at, behind.id,
     clock_timestamp() as seen_at,
     pg_snapshot_xmin(pg_current_snapshot())::text::bigint as oldest_xid,
     pg_current_xact_id()::text::bigint as own_xid,
+    pg_postmaster_start_time() as server_started_at,
     exists (
         select from pitwheel.job
         where job.crashes >= 2

@@ -228,6 +228,7 @@ pub async fn look_back(
             seen_at: first.get("seen_at"),
             oldest_xid: first.get("oldest_xid"),
             own_xid: first.get("own_xid"),
+            server_started_at: first.get("server_started_at"),
         },
         levels,
         suspects: first.get("suspects"),

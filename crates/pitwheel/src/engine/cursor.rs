@@ -46,6 +46,8 @@ pub struct Cursor {
     /// In this order.
     levels: Vec<Level>,
     last_seen_at: SystemTime,
+    /// When the server started that answered the last look back.
+    server_started_at: Option<SystemTime>,
     lowered: u64,
 }
 
@@ -121,6 +123,7 @@ pub(crate) struct Snapshot {
     pub(crate) oldest_xid: i64,
     /// The id of the look back itself.
     pub(crate) own_xid: i64,
+    pub(crate) server_started_at: SystemTime,
 }
 
 /// What a look back found.
@@ -150,7 +153,8 @@ impl Cursor {
         let level =
             |_: &i16| Level { bound: Position::BOTTOM, lowered: 0, floor: Position::BOTTOM, mark: None };
         let levels = order.priorities.iter().map(level).collect();
-        Cursor { order: Arc::new(order), levels, last_seen_at: UNIX_EPOCH, lowered: 0 }
+        let order = Arc::new(order);
+        Cursor { order, levels, last_seen_at: UNIX_EPOCH, server_started_at: None, lowered: 0 }
     }
 
     /// Moves the bounds on after a claim that read from `bounds` for these slots.
@@ -202,7 +206,8 @@ impl Cursor {
     /// The result of a look back, in the order of the levels.
     pub fn looked_back(&mut self, found: &LookedBack) {
         let snapshot = found.snapshot;
-        if snapshot.seen_at < self.last_seen_at {
+        let before = self.server_started_at.replace(snapshot.server_started_at);
+        if snapshot.seen_at < self.last_seen_at || before.is_some_and(|at| at != snapshot.server_started_at) {
             self.start_over();
         }
         self.last_seen_at = snapshot.seen_at;
@@ -212,7 +217,7 @@ impl Cursor {
         }
     }
 
-    /// All levels are read from the start again: the clock went back.
+    /// All levels are read from the start again: the clock went back, or another server answers, in which claims may be undone.
     fn start_over(&mut self) {
         self.lowered += 1;
         for level in &mut self.levels {
@@ -268,7 +273,7 @@ mod tests {
     }
 
     fn snapshot(seconds: u64, oldest_xid: i64, own_xid: i64) -> Snapshot {
-        Snapshot { seen_at: at(seconds).run_at, oldest_xid, own_xid }
+        Snapshot { seen_at: at(seconds).run_at, oldest_xid, own_xid, server_started_at: UNIX_EPOCH }
     }
 
     /// A cursor whose claims have read up to a position of priority 0.
@@ -338,6 +343,20 @@ mod tests {
         assert_eq!(level(&cursor).floor, at(100));
         look(&mut cursor, snapshot(150, 6, 6), None);
         assert_eq!((level(&cursor).floor, level(&cursor).bound), (Position::BOTTOM, Position::BOTTOM));
+    }
+
+    #[test]
+    fn another_server_starts_over() {
+        let mut cursor = cursor_at(at(100));
+        look(&mut cursor, snapshot(200, 5, 5), None);
+        look(&mut cursor, snapshot(201, 5, 5), None);
+        assert_eq!(level(&cursor).floor, at(100));
+        look(&mut cursor, Snapshot { server_started_at: at(1).run_at, ..snapshot(202, 6, 6) }, None);
+        assert_eq!((level(&cursor).floor, level(&cursor).bound), (Position::BOTTOM, Position::BOTTOM));
+        let lowered = cursor.lowered;
+        raise(&mut cursor, at(150), lowered);
+        look(&mut cursor, Snapshot { server_started_at: at(1).run_at, ..snapshot(203, 7, 7) }, None);
+        assert_eq!(level(&cursor).bound, at(150), "once for each server");
     }
 
     #[test]
