@@ -174,10 +174,19 @@ impl Slots {
         }
     }
 
-    /// Takes claimed jobs, in their order. Returns those that have a free slot, which is taken now; the others start later.
+    /// Takes claimed jobs, in their order. Returns those that have a free slot, which is taken now; the others start later. A job that is
+    /// in progress here under the same claim is left out: a failover has lost that claim, and this worker has made it again. The ending of
+    /// the attempt that runs is that of both.
     pub(super) fn accept(&mut self, jobs: Vec<Claimed>) -> Vec<Claimed> {
+        let ahead = self.queues.iter().flat_map(|queue| &queue.ahead);
+        let ahead: HashSet<Claim> = ahead.map(|(_, job)| job.claim).collect();
         let (mut start, now) = (Vec::with_capacity(jobs.len()), Instant::now());
         for job in jobs {
+            let claim = &job.claim;
+            if self.running.contains_key(claim) || self.unsettled.contains_key(claim) || ahead.contains(claim)
+            {
+                continue;
+            }
             *self.holds.entry(job.hold).or_default() += 1;
             match self.queue(&job.queue) {
                 Some(queue) if queue.free == 0 => queue.ahead.push_back((now, job)),
