@@ -1,16 +1,18 @@
 //! A worker stops claiming to run a suspect alone: one at a time, no longer than needed, and only if it can run it.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::future::pending;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use pitwheel::{Context, NewJob, Worker, WorkerCommand};
 use pitwheel_testkit::{TestDb, Work, start_worker, wait_until, work, worker};
 use tokio::sync::Semaphore;
 use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Transaction};
 
 /// Shorter than the ten seconds that a worker waits for its own jobs.
 const SOON: Duration = Duration::from_secs(5);
@@ -47,11 +49,29 @@ impl Jobs {
         let started = || self.started.lock().unwrap_or_else(PoisonError::into_inner).is_superset(&numbers);
         wait_until("they have started", async || Ok(started())).await
     }
+
+    async fn have_started_soon(&self, numbers: impl IntoIterator<Item = i64>) -> Result<()> {
+        let begun = Instant::now();
+        self.have_started(numbers).await?;
+        ensure!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+        Ok(())
+    }
 }
 
 /// A suspect that is due.
 async fn suspect(db: &TestDb) -> Result<i64> {
-    db.job().kind("work").payload("{\"n\":99}").crashes(2).insert().await
+    suspect_number(db, 99).await
+}
+
+async fn suspect_number(db: &TestDb, n: i64) -> Result<i64> {
+    db.job().kind("work").payload(&format!("{{\"n\":{n}}}")).crashes(2).insert().await
+}
+
+/// Locks the row of a job, until the transaction ends.
+async fn lock(client: &mut Client, job: i64) -> Result<Transaction<'_>> {
+    let transaction = client.transaction().await?;
+    transaction.query("select from pitwheel.job where id = $1 for update", &[&job]).await?;
+    Ok(transaction)
 }
 
 #[tokio::test]
@@ -80,6 +100,35 @@ async fn a_job_that_crashed_twice_runs_alone() -> Result<()> {
     wait_until("all ran", async || Ok(db.count("select count(*) from pitwheel.job").await? == 0)).await?;
     running.stop().await?;
     assert_eq!(*beside.lock().unwrap_or_else(PoisonError::into_inner), [0]);
+    Ok(())
+}
+
+/// Waits until this many looks back have begun after this call.
+async fn looks_back(db: &TestDb, count: usize) -> Result<()> {
+    let sql =
+        "select coalesce(max(extract(epoch from query_start) * 1000000), 0)::bigint from pg_stat_activity
+        where datname = current_database() and query like '-- look_back.sql%'";
+    let last = Cell::new(db.count(sql).await?);
+    for _ in 0..count {
+        wait_until("it looks back", async || Ok(last.replace(db.count(sql).await?) != last.get())).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_suspect_stays_alone_when_another_one_is_due() -> Result<()> {
+    let db = TestDb::new().await?;
+    let jobs = Jobs::new();
+    suspect_number(&db, 1).await?;
+    let running = start_worker(jobs.worker(&db));
+    jobs.have_started([1]).await?;
+    suspect_number(&db, 2).await?;
+    db.pitwheel().enqueue(work(10)).await?;
+    looks_back(&db, 3).await?;
+    assert_eq!(*jobs.started.lock().unwrap_or_else(PoisonError::into_inner), BTreeSet::from([1]));
+    jobs.gate.add_permits(2);
+    jobs.have_started([2, 10]).await?;
+    running.stop().await?;
     Ok(())
 }
 
@@ -183,19 +232,99 @@ async fn the_turn_is_given_to_a_worker_that_can_use_it() -> Result<()> {
 async fn a_turn_that_cannot_be_taken_delays_no_other_job() -> Result<()> {
     let db = TestDb::new().await?;
     let jobs = Jobs::new();
-    suspect(&db).await?;
     let mut client = db.client().await?;
     let lock = client.transaction().await?;
     lock.query("select from pitwheel.alone_turn for update", &[]).await?;
+    db.pitwheel().enqueue(work(1)).await?;
     let running = start_worker(jobs.worker(&db));
+    jobs.have_started([1]).await?;
+    suspect(&db).await?;
     for n in 10..13 {
         db.pitwheel().enqueue(work(n)).await?;
-        let enqueued = Instant::now();
-        jobs.have_started([n]).await?;
-        assert!(enqueued.elapsed() < SOON, "{:?}", enqueued.elapsed());
+        jobs.have_started_soon([n]).await?;
     }
     lock.rollback().await?;
+    wait_until("it waits for the suspect", async || Ok(db.count(TURN).await? == 1)).await?;
+    jobs.gate.add_permits(1);
     jobs.have_started([99]).await?;
     running.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_suspect_whose_ending_waits_for_a_lock_holds_up_no_other_job() -> Result<()> {
+    let db = TestDb::new().await?;
+    let jobs = Jobs::new();
+    let suspect = suspect_number(&db, 1).await?;
+    let running = start_worker(jobs.worker(&db));
+    jobs.have_started([1]).await?;
+    let mut client = db.client().await?;
+    let locked = lock(&mut client, suspect).await?;
+    jobs.gate.add_permits(1);
+    db.pitwheel().enqueue_many((10..20).map(work)).await?;
+    jobs.have_started_soon(10..20).await?;
+    locked.rollback().await?;
+    wait_until("all are done", async || Ok(db.count("select count(*) from pitwheel.job").await? == 0))
+        .await?;
+    running.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_ending_that_waits_for_a_lock_holds_up_no_suspect() -> Result<()> {
+    let db = TestDb::new().await?;
+    let jobs = Jobs::new();
+    let ended = db.pitwheel().enqueue(work(1)).await?.id;
+    let running = start_worker(jobs.worker(&db));
+    jobs.have_started([1]).await?;
+    let mut client = db.client().await?;
+    let locked = lock(&mut client, ended).await?;
+    suspect(&db).await?;
+    wait_until("it waits for the suspect", async || Ok(db.count(TURN).await? == 1)).await?;
+    jobs.gate.add_permits(1);
+    db.pitwheel().enqueue(work(10)).await?;
+    jobs.have_started_soon([10, 99]).await?;
+    locked.rollback().await?;
+    running.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn no_worker_stops_for_a_suspect_that_is_locked() -> Result<()> {
+    let db = TestDb::new().await?;
+    let jobs = Jobs::new();
+    db.pitwheel().enqueue(work(1)).await?;
+    let running = start_worker(jobs.worker(&db));
+    jobs.have_started([1]).await?;
+    let mut client = db.client().await?;
+    // Locked before it is due.
+    let suspect = db.job().kind("work").payload("{\"n\":99}").due_in_ms(1000).crashes(2).insert().await?;
+    let locked = lock(&mut client, suspect).await?;
+    for n in 10..13 {
+        db.pitwheel().enqueue(work(n)).await?;
+        jobs.have_started_soon([n]).await?;
+        looks_back(&db, 1).await?;
+    }
+    locked.rollback().await?;
+    jobs.gate.add_permits(1);
+    jobs.have_started([99]).await?;
+    running.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_idle_worker_runs_a_suspect_although_a_busy_one_waits_for_it() -> Result<()> {
+    let db = TestDb::new().await?;
+    let (busy, idle) = (Jobs::new(), Jobs::new());
+    db.pitwheel().enqueue(work(1)).await?;
+    let first = start_worker(busy.worker(&db));
+    busy.have_started([1]).await?;
+    suspect(&db).await?;
+    wait_until("it waits for the suspect", async || Ok(db.count(TURN).await? == 1)).await?;
+    let second = start_worker(idle.worker(&db));
+    idle.have_started_soon([99]).await?;
+    busy.gate.add_permits(1);
+    first.stop().await?;
+    second.stop().await?;
     Ok(())
 }

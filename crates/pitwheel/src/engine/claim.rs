@@ -22,6 +22,7 @@ const CLAIM_ALONE: &str = include_str!("../../sql/engine/claim_alone.sql");
 const CLAIM_BY_ID: &str = include_str!("../../sql/engine/claim_by_id.sql");
 const CLAIM_REFUSAL: &str = include_str!("../../sql/engine/claim_refusal.sql");
 const LOOK_BACK: &str = include_str!("../../sql/engine/look_back.sql");
+const FREE_SUSPECT: &str = include_str!("../../sql/engine/free_suspect.sql");
 const FIRST_FREE: &str = include_str!("../../sql/engine/first_free.sql");
 const UNKNOWN_HOLDS: &str = include_str!("../../sql/engine/unknown_holds.sql");
 
@@ -223,6 +224,12 @@ pub async fn look_back(
     });
     let mut levels: Vec<LevelLook> = levels.collect();
     find_free(client, kinds, bounds, &mut levels).await?;
+    let mut suspects: bool = first.get("suspects");
+    if suspects {
+        let queues: Vec<&String> = bounds.order.first.keys().collect();
+        let params: Params = &[(&queues, Type::TEXT_ARRAY), (&kinds, Type::TEXT_ARRAY)];
+        suspects = !query(client, FREE_SUSPECT, params).await?.is_empty();
+    }
     Ok(LookedBack {
         snapshot: Snapshot {
             seen_at: first.get("seen_at"),
@@ -231,7 +238,7 @@ pub async fn look_back(
             server_started_at: first.get("server_started_at"),
         },
         levels,
-        suspects: first.get("suspects"),
+        suspects,
     })
 }
 

@@ -54,7 +54,7 @@ pub struct Cursor {
 /// The order of levels: the levels of a queue follow each other, from the highest priority to the lowest.
 pub(crate) struct LevelOrder {
     /// The index of the first level of each queue. A node may have a thousand queues.
-    first: HashMap<String, usize>,
+    pub(crate) first: HashMap<String, usize>,
     /// The queue of each level.
     pub(crate) queues: Vec<String>,
     /// The priority of each level.
@@ -131,7 +131,7 @@ pub struct LookedBack {
     pub(crate) snapshot: Snapshot,
     /// What it found in each level, in their order.
     pub(crate) levels: Vec<LevelLook>,
-    /// Whether a suspect is due.
+    /// Whether a suspect is due that could be claimed.
     pub suspects: bool,
 }
 

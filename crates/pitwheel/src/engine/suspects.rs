@@ -47,29 +47,40 @@ impl Suspects {
     /// Called again and again while no claim runs, until a worker is free for a suspect, the wait is over, or no suspect is due any
     /// more. Returns whether one was claimed; after an error it may have been.
     pub(super) async fn run_one_alone(&mut self, sink: &impl ClaimSink) -> Result<bool, Error> {
-        let Some((begun, until)) = self.stopped else {
-            let now = Instant::now();
-            if !self.wait.is_zero() {
-                let taken = turn(sink, self.wait).await;
-                if !matches!(taken, Ok(true)) {
-                    // After an error too: other jobs must not wait for a turn that cannot be taken.
-                    self.claim_again(now);
-                    return taken;
-                }
-            }
-            self.stopped = Some((now, Instant::now() + self.wait));
-            return Box::pin(self.run_one_alone(sink)).await;
-        };
+        let Some((begun, until)) = self.stopped else { return self.begin(sink).await };
         if !self.are_due {
             return self.give_up(sink, begun).await;
         }
-        let Some(worker) = sink.alone() else {
-            if Instant::now() >= until {
+        match sink.alone() {
+            Some(worker) => self.run_on(sink, worker, begun).await,
+            None if Instant::now() < until => Ok(false),
+            None => {
                 self.wait = (self.wait * 2).min(WAIT_MAX);
-                self.give_up(sink, begun).await?;
+                self.give_up(sink, begun).await
             }
-            return Ok(false);
-        };
+        }
+    }
+
+    /// A worker that runs nothing makes no other job wait, so it needs no turn, which a busy one may have for long.
+    async fn begin(&mut self, sink: &impl ClaimSink) -> Result<bool, Error> {
+        let now = Instant::now();
+        if let Some(worker) = sink.alone() {
+            return self.run_on(sink, worker, now).await;
+        }
+        if !self.wait.is_zero() {
+            let taken = turn(sink, self.wait).await;
+            if !matches!(taken, Ok(true)) {
+                // After an error too: other jobs must not wait for a turn that cannot be taken.
+                self.claim_again(now);
+                return taken;
+            }
+        }
+        self.stopped = Some((now, Instant::now() + self.wait));
+        Box::pin(self.run_one_alone(sink)).await
+    }
+
+    /// Claims a suspect for this worker, which runs nothing.
+    async fn run_on(&mut self, sink: &impl ClaimSink, worker: i64, begun: Instant) -> Result<bool, Error> {
         let (queues, kinds) = (sink.queues(), sink.kinds());
         let claim = async |client: Arc<Session>| claim_alone(&client, worker, queues, kinds).await;
         let suspect = sink.pool().run_within(LOOK_MAX, claim).await;
@@ -92,10 +103,11 @@ impl Suspects {
         }
     }
 
-    /// Claims again without having run a suspect. Another worker may try at once.
+    /// Claims again without having run a suspect. If this worker has the turn, another one may try at once.
     async fn give_up(&mut self, sink: &impl ClaimSink, begun: Instant) -> Result<bool, Error> {
+        let has_turn = self.stopped.is_some() && !sink.alone_wait().is_zero();
         self.claim_again(begun);
-        if !sink.alone_wait().is_zero() {
+        if has_turn {
             turn(sink, Duration::ZERO).await?;
         }
         Ok(false)

@@ -90,13 +90,14 @@ impl ClaimSink for Arc<Core> {
     }
 
     fn alone(&self) -> Option<i64> {
-        self.slots().reserve_all().then(|| self.id())
+        self.slots().reserve_all(Instant::now()).then(|| self.id())
     }
 
     fn start_alone(&self, _: i64, suspect: Option<Claimed>) {
-        match suspect {
-            Some(job) => self.start(vec![job]),
-            None => self.slots().unreserve_all(),
+        self.start(suspect.into_iter().collect());
+        let mut slots = self.slots();
+        if slots.running.is_empty() {
+            slots.unreserve_all();
         }
     }
 

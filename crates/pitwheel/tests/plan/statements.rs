@@ -15,7 +15,7 @@ macro_rules! statement {
 }
 
 /// All statements that `by_id` checks.
-pub(crate) const STATEMENTS: [Statement; 32] = [
+pub(crate) const STATEMENTS: [Statement; 33] = [
     statement!(
         "engine/done.sql",
         "bigint[], bigint[], bigint[], tid[], bigint[]",
@@ -77,6 +77,7 @@ pub(crate) const STATEMENTS: [Statement; 32] = [
             array_fill(now() - interval '10 minutes', array[19]), array_fill(0::bigint, array[19]), '{test}'"
     ),
     statement!("engine/claim_alone.sql", "bigint, text[], text[]", "1, '{default}', '{test}'"),
+    statement!("engine/free_suspect.sql", "text[], text[]", "'{default}', '{test}'"),
     statement!("engine/claim_by_id.sql", "bigint, bigint, text[], text", "1, (waiting())[1], '{test}', 'ada'"),
     statement!(
         "engine/look_back.sql",
