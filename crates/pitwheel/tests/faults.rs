@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use pitwheel::engine::{Pool, Sql, declare_dead};
+use pitwheel::engine::{Pool, Session, Sql, declare_dead};
 use pitwheel::{Context, Job, NewJob, Options, Pitwheel, Settled, State, Worker};
 use pitwheel_devdb::{Options as ServerOptions, Server};
 use pitwheel_testkit::{
@@ -313,6 +313,21 @@ async fn a_silent_connection_stops_the_claims_for_seconds_only() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_connection_that_does_not_answer_takes_those_with_it_that_are_idle() -> Result<()> {
+    let server = Server::start(ServerOptions::temporary())?;
+    let pool = Pool::new(&server.url(), "pitwheel", 4)?;
+    let client = connect(&server.url()).await?;
+    let select = async |client: Arc<Session>| client.rows("select 1", &[]).await;
+    let (first, second, third) = (pool.get().await?, pool.get().await?, pool.get().await?);
+    drop((first, second, third));
+    let silent = Silent::of(&client, CONNECTED).await?;
+    assert_eq!(silent.0.len(), 3);
+    assert!(pool.run_within(Duration::from_secs(1), select).await.is_err());
+    pool.run_within(Duration::from_secs(10), select).await?;
+    silent.end()
+}
+
+#[tokio::test]
 async fn a_look_back_that_failed_after_long_is_followed_by_one_soon() -> Result<()> {
     let server = Server::start(ServerOptions::temporary())?;
     let pitwheel = Pitwheel::connect(&server.url()).await?;
@@ -423,6 +438,7 @@ async fn endings_are_written_although_the_connection_for_hints_is_silent() -> Re
     let running = start_worker(Worker::new(&pitwheel).queue("default", 1).handle(handler));
     let took = time_until("all are done", async || Ok(count(&client, DONE).await? == 20)).await?;
     // The wait for a connection alone, if there is no other limit, is 30 seconds.
+    println!("TOOK {took:?}");
     assert!(took < Duration::from_secs(15), "{took:?}");
     connected.end()?;
     running.stop().await?;

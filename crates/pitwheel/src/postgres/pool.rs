@@ -126,7 +126,7 @@ impl Pool {
     }
 
     /// Like [`Pool::run`], for a step that is not worth a longer wait than this, for a connection and for the step.
-    pub(crate) async fn run_within<T, F>(
+    pub async fn run_within<T, F>(
         &self,
         limit: Duration,
         step: impl FnOnce(Arc<Session>) -> F,
@@ -202,6 +202,7 @@ impl Pool {
         F: Future<Output = Result<T, Error>>,
     {
         let session = Arc::new(session.inspect_err(|error| self.failed(error))?);
+        let begun = tokio::time::Instant::now();
         // A statement of its own: the step's future, and its reference to the session, are dropped here.
         let done = tokio::select! {
             biased;
@@ -209,6 +210,7 @@ impl Pool {
             error = given_up => Err(error),
         };
         let done = done.unwrap_or_else(|error| {
+            session.close_others(begun);
             if let Ok(session) = Arc::try_unwrap(session) {
                 session.close();
             }

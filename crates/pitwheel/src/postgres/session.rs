@@ -125,6 +125,14 @@ impl Session {
         drop(self.connection.take().map(Object::take));
     }
 
+    /// Closes the idle connections of its pool that were not used since. This one was not answered, so they may be broken too, and each
+    /// would be waited for.
+    pub(super) fn close_others(&self, since: Instant) {
+        if let Some(pool) = Object::pool(self.connection()) {
+            pool.retain(|_, metrics| metrics.last_used() < since.elapsed());
+        }
+    }
+
     /// Begins a transaction in which each statement sees what was committed before it.
     pub(crate) async fn begin(&mut self) -> Result<Transaction<'_>, Error> {
         let sent = Sent::new(&self.unanswered, self.settings.limit);
@@ -141,8 +149,11 @@ impl Session {
     /// until the statement was answered.
     async fn answer<T>(&self, statement: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         let sent = Sent::new(&self.unanswered, self.settings.limit);
-        let answer = timeout_at(sent.until, statement).await;
-        let answer = answer.map_err(|_| no_answer(self.settings.limit))?;
+        let begun = Instant::now();
+        let answer = timeout_at(sent.until, statement).await.map_err(|_| {
+            self.close_others(begun);
+            no_answer(self.settings.limit)
+        })?;
         sent.was_answered();
         answer
     }
