@@ -16,7 +16,7 @@ use pitwheel_testkit::{
     worker,
 };
 use serde::{Deserialize, Serialize};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio_postgres::Client;
 
 /// Short, so that the tests are short; every interval that depends on the lease is the same share of it as with 30
@@ -307,6 +307,36 @@ async fn a_silent_connection_stops_the_claims_for_seconds_only() -> Result<()> {
     pitwheel.enqueue(&Work { n: 2 }).await?;
     let took = time_until("the next one is done", async || Ok(count(&client, DONE).await? == 2)).await?;
     assert!(took < Duration::from_secs(10), "{took:?}");
+    silent.end()?;
+    running.stop().await?;
+    Ok(())
+}
+
+/// All connections of the worker, as if a firewall had forgotten them. New ones are open.
+#[tokio::test]
+async fn silent_connections_delay_endings_for_seconds_only() -> Result<()> {
+    let server = Server::start(ServerOptions::temporary())?;
+    let pitwheel = Pitwheel::connect(&server.url()).await?;
+    pitwheel.migrate().await?;
+    let client = connect(&server.url()).await?;
+    let gate = Arc::new(Semaphore::new(0));
+    let opened = gate.clone();
+    let running = start_worker(worker(&pitwheel).handle(move |work: Work, _: Context| {
+        let gate = opened.clone();
+        async move {
+            if work.n < 0 {
+                gate.acquire().await.map_err(|closed| closed.to_string())?.forget();
+            }
+            Ok::<_, String>(())
+        }
+    }));
+    let held = pitwheel.enqueue_many((1..=20).map(|n| work(-n))).await?.len();
+    pitwheel.enqueue_many((0..2000).map(work)).await?;
+    wait_until("the others are done", async || Ok(count(&client, DONE).await? == 2000)).await?;
+    let silent = Silent::of(&client, CONNECTED).await?;
+    gate.add_permits(held);
+    let took = time_until("these are done", async || Ok(count(&client, DONE).await? == 2020)).await?;
+    assert!(took < Duration::from_secs(15), "{took:?}");
     silent.end()?;
     running.stop().await?;
     Ok(())

@@ -42,8 +42,9 @@ pub trait ClaimSink: Sync {
     fn unreserve(&self, room: &Reserved, claimed: &[Claimed]);
     /// Starts the claimed jobs.
     fn start(&self, jobs: Vec<Claimed>);
-    /// Releases jobs that are held without being known, because the result of a claim was lost.
-    fn release_unknown(&self) -> impl Future<Output = Result<usize, Error>> + Send;
+    /// Releases jobs that are held without being known, because the result of a claim was lost. Nothing is claimed meanwhile, so it is
+    /// given up after `limit`.
+    fn release_unknown(&self, limit: Duration) -> impl Future<Output = Result<usize, Error>> + Send;
     /// Whether it runs suspects at all.
     fn takes_suspects(&self) -> bool {
         true

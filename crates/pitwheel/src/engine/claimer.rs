@@ -12,6 +12,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::time::{sleep, sleep_until};
 
+use crate::engine::answer_limit::AnswerLimit;
 use crate::engine::claim::{ClaimedJobs, look_back};
 use crate::engine::claim_sink::{ClaimSink, Reserved};
 use crate::engine::cursor::{Bounds, Cursor, LevelLook, LookedBack};
@@ -41,10 +42,8 @@ const POLL_SHARED: Duration = Duration::from_secs(1);
 const UNKNOWN_CLAIMS: Duration = Duration::from_secs(10);
 /// How soon it does so after a claim failed: the server has noticed by then that the connection is closed, and ended the statement.
 pub(crate) const UNKNOWN_SOON: Duration = Duration::from_millis(2500);
-/// How long a claim waits for its answer at least: no other begins meanwhile, and its connection may be broken without notice. Twice as
-/// long as the last one took, and doubled after each claim that failed, because the database may be slow.
+/// How long a claim waits for its answer at least: no other begins meanwhile.
 const CLAIM_LIMIT: Duration = Duration::from_secs(3);
-const CLAIM_LIMIT_MAX: Duration = Duration::from_secs(30);
 /// How long claims that run are waited for when the sink stops: handlers run meanwhile, and their grace time has not begun.
 const LAST_CLAIMS: Duration = Duration::from_secs(2);
 /// Claims at a time when the last one was full: while one waits for its commit, the other works.
@@ -68,7 +67,9 @@ struct Claimer<'a, T> {
     suspects: Suspects,
     next_unknown: Instant,
     /// How long a claim waits for its answer.
-    claim_limit: Duration,
+    claim_limit: AnswerLimit,
+    /// How long a look for unknown claims does.
+    unknown_limit: AnswerLimit,
     /// A claim has failed since the last look for jobs that are held without being known.
     is_uncertain: bool,
 }
@@ -116,7 +117,7 @@ pub async fn run_claimer(sink: &impl ClaimSink) -> bool {
                 break;
             }
             let (bounds, hinted) = (claimer.cursor.bounds(), mem::take(&mut claimer.hint));
-            let (limit, begun) = (claimer.claim_limit, Instant::now());
+            let (limit, begun) = (claimer.claim_limit.get(), Instant::now());
             claims.push(claim_once(sink, Asked { room, bounds, polls, hinted, begun, limit }));
         }
         let (idle, looking) = (claims.is_empty(), !looks.is_empty());
@@ -193,7 +194,8 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
             clock: (SystemTime::UNIX_EPOCH, now),
             suspects: Suspects::new(sink.alone_wait(), now),
             next_unknown: now + UNKNOWN_CLAIMS,
-            claim_limit: CLAIM_LIMIT,
+            claim_limit: AnswerLimit::new(CLAIM_LIMIT),
+            unknown_limit: AnswerLimit::new(CLAIM_LIMIT),
             is_uncertain: false,
         }
     }
@@ -234,11 +236,11 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
         self.no_room = false;
         let ClaimedJobs { jobs, alive_slots } = match claimed {
             Ok(claimed) => {
-                self.claim_limit = (2 * begun.elapsed()).clamp(CLAIM_LIMIT, CLAIM_LIMIT_MAX);
+                self.claim_limit.answered(begun.elapsed());
                 claimed
             }
             Err(error) => {
-                self.claim_limit = (2 * limit).min(CLAIM_LIMIT_MAX);
+                self.claim_limit.failed(limit);
                 self.next_unknown = Instant::now() + UNKNOWN_SOON;
                 self.is_uncertain = true;
                 self.sink.unreserve(&room, &[]);
@@ -328,7 +330,12 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
     }
 
     async fn release_unknown(&mut self) -> Result<(), Error> {
-        let released = self.sink.release_unknown().await;
+        let (limit, begun) = (self.unknown_limit.get(), Instant::now());
+        let released = self.sink.release_unknown(limit).await;
+        match released {
+            Ok(_) => self.unknown_limit.answered(begun.elapsed()),
+            Err(_) => self.unknown_limit.failed(limit),
+        }
         let pause = if released.is_ok() { UNKNOWN_CLAIMS } else { UNKNOWN_SOON };
         self.next_unknown = Instant::now() + pause;
         let jobs = released?;

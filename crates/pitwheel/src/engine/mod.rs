@@ -8,6 +8,7 @@
 //! This is the interface between the crates of this project. It changes with the schema, in any release. Programs that
 //! enqueue, run and operate jobs use the items at the root of the crate.
 
+pub(crate) mod answer_limit;
 pub(crate) mod batcher;
 pub(crate) mod claim;
 mod claim_columns;
@@ -37,6 +38,7 @@ pub(crate) mod suspects;
 pub(crate) mod sweep;
 pub(crate) mod token;
 
+pub use self::answer_limit::AnswerLimit;
 pub use self::batcher::{Batcher, Linger, Weight};
 pub use self::claim::{
     ClaimedJobs, claim, claim_alone, claim_by_id, claim_for_workers, look_back, release_unknown,

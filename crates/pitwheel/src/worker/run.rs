@@ -82,7 +82,7 @@ async fn finish(core: &Arc<Core>, is_uncertain: bool, handlers: impl Future<Outp
     }
     let look = async || {
         tokio::time::sleep(UNKNOWN_SOON).await;
-        core.release_unknown().await
+        core.release_unknown(LAST_LOOK).await
     };
     let found = async {
         while let Err(error) = look().await {

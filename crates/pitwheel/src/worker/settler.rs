@@ -1,16 +1,19 @@
 //! The loops that write endings, in batches of what came together while the last one was written.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
+use crate::engine::answer_limit::AnswerLimit;
 use crate::engine::retry::RetryDelay;
 use crate::engine::settle::{LOCKED_MAX, SettledBatch, settle, settle_batch, written_followers};
 use crate::engine::settle_columns::SettleResult;
 use crate::error::Error;
 use crate::job::claim::Claim;
 use crate::job::ending::{Cause, Ending, Outcome, Settlement, Verdict, decide, error_entry};
+use crate::postgres::Session;
 use crate::worker::core::Core;
 
 /// How long a job waits after Postgres refused its ending.
@@ -19,6 +22,8 @@ const REFUSED_DELAY: Duration = Duration::from_secs(60);
 const LATER: Duration = Duration::from_millis(100);
 /// How many endings wait for a lock, each alone, before those are written that were set aside meanwhile.
 const WAIT_ALONE_MAX: usize = 4;
+/// How long a settle waits for its answer at least. Waits for locks end before.
+const SETTLE_LIMIT: Duration = Duration::from_secs(5);
 /// How long a worker that ends tries to write the last endings. Jobs whose endings are not written, because the database is away
 /// or their rows stay locked, are released when its lease expires.
 const LAST_ENDINGS: Duration = Duration::from_secs(10);
@@ -126,11 +131,13 @@ pub(super) async fn delete_emptied(core: &Core) -> Result<(), Error> {
 /// damaged, and a retry in the place of each ending that Postgres refused. Endings that waited for a lock go to `keep`.
 async fn write(core: &Core, batch: Vec<Settlement>, keep: impl FnOnce(Vec<Settlement>)) {
     let emptied = core.take_emptied();
-    let mut retry_delay = RetryDelay::default();
+    let (mut retry_delay, mut limit) = (RetryDelay::default(), AnswerLimit::new(SETTLE_LIMIT));
     let settled = loop {
-        match core.pool.run(async |client| settle_batch(&*client, &batch, &emptied).await).await {
+        let settling = async |client: Arc<Session>| settle_batch(&*client, &batch, &emptied).await;
+        match core.pool.run_within(limit.get(), settling).await {
             Ok(settled) => break settled,
             Err(error) => {
+                limit.failed(limit.get());
                 tracing::warn!(%error, worker = core.name(), jobs = batch.len(), "cannot settle, will try again");
                 retry_delay.wait(&CancellationToken::new()).await;
             }

@@ -78,10 +78,12 @@ impl ClaimSink for Arc<Core> {
         self.spawn(&mut slots, jobs.into_iter());
     }
 
-    async fn release_unknown(&self) -> Result<usize, Error> {
+    async fn release_unknown(&self, limit: Duration) -> Result<usize, Error> {
         let known = self.slots().known_holds();
         let is_known = |claim: &Claim| self.slots().knows(claim);
-        self.pool.run(async |client| release_unknown(&*client, &[self.id()], &known, is_known).await).await
+        let release =
+            async |client: Arc<Session>| release_unknown(&*client, &[self.id()], &known, is_known).await;
+        self.pool.run_within(limit, release).await
     }
 
     /// A worker that ends by itself leaves suspects to those that stay.

@@ -96,11 +96,13 @@ impl ClaimSink for GroupSink {
         self.releaser.release(unsent);
     }
 
-    async fn release_unknown(&self) -> Result<usize, Error> {
+    async fn release_unknown(&self, limit: Duration) -> Result<usize, Error> {
         let _no_claim = self.group.claiming_by_id.lock().await;
         let (workers, holds) = self.streams.lock().known_holds(&self.group);
         let is_known = |claim: &Claim| self.streams.lock().knows(*claim);
-        self.pool.run(async |client| release_unknown(&*client, &workers, &holds, is_known).await).await
+        let release =
+            async |client: Arc<Session>| release_unknown(&*client, &workers, &holds, is_known).await;
+        self.pool.run_within(limit, release).await
     }
 
     fn alone(&self) -> Option<i64> {
