@@ -298,7 +298,7 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
     fn looked_back(&mut self, reply: LookReply) -> Result<(), Error> {
         // Room may also appear with time, when a worker has waited long enough for a suspect.
         self.no_room = false;
-        let (found, [begun, ended]) = reply.inspect_err(|_| self.looks.failed(Instant::now()))?;
+        let (found, [begun, ended]) = reply.inspect_err(|error| self.looks.failed(error, Instant::now()))?;
         self.looks.succeeded(ended - begun, ended);
         self.cursor.looked_back(&found);
         self.clock = (found.snapshot.seen_at, ended);

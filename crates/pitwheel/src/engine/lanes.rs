@@ -81,7 +81,7 @@ pub(crate) async fn look_after_lanes(pool: &Pool, name: &str, stop: &Cancellatio
                 }
             }
             Err(error) => {
-                looks.failed(now);
+                looks.failed(&error, now);
                 tracing::warn!(%error, worker = name, "cannot promote jobs of lanes, will try again");
                 retry_delay.wait(stop).await;
             }
