@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use pitwheel::engine::prune_all;
-use pitwheel::{Error, Filter, NewJob, State};
-use pitwheel_testkit::TestDb;
+use pitwheel::engine::{Ctid, prune_all};
+use pitwheel::{Context, Error, Filter, NewJob, State};
+use pitwheel_testkit::{TestDb, Work, start_worker, wait_until, work, worker};
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const DAYS: &str = "select count(*) from pg_class where relname ~ '^job_history_[0-9]{8}$' and relkind = 'r'";
@@ -113,6 +115,68 @@ async fn jobs_in_the_default_partition_are_pruned_too() -> Result<()> {
     assert_eq!(db.count("select count(*) from pitwheel.job_history_default").await?, 1);
     db.pitwheel().prune_history(DAY * 7).await?;
     assert_eq!(db.state(id).await?, None);
+    Ok(())
+}
+
+/// Rows of the default partition that are too old, and one that is not.
+async fn fill_default(client: &Client, old: i64) -> Result<()> {
+    let sql = format!(
+        "insert into pitwheel.job_history_default (id, finished_at, run_at, enqueued_at, fence, attempt, max_attempts, priority, crashes,
+            state, queue, kind, payload)
+        select n, case when n = 7 then now() else '2020-01-01' end, now(), now(), 1, 1, 1, 0, 0, 'done', 'default', 'test', '{{}}'
+        from generate_series(1, {old} + 1) as n"
+    );
+    client.batch_execute(&format!("drop table pitwheel.job_history_{}", today(client).await?)).await?;
+    Ok(client.batch_execute(&sql).await?)
+}
+
+async fn today(client: &Client) -> Result<String> {
+    let sql = "select to_char(now() at time zone 'utc', 'YYYYMMDD')";
+    Ok(client.query_one(sql, &[]).await?.get(0))
+}
+
+/// A drop of a partition locks the whole history until the end of its transaction.
+#[tokio::test]
+async fn a_full_default_partition_is_pruned_in_short_statements_apart_from_the_drops() -> Result<()> {
+    let db = TestDb::new().await?;
+    let client = db.client().await?;
+    fill_default(&client, 25_000).await?;
+    let left = "select count(*) from pitwheel.job_history_default";
+    client.query("select pitwheel.prune_history('7 days')", &[]).await?;
+    assert_eq!(db.count(left).await?, 25_001, "the drops leave it");
+
+    let page = include_str!("../sql/engine/prune_default.sql");
+    let (week, start, rows) = (7.0 * 86400.0, Ctid::default(), 10_000);
+    let params = [(&week as _, Type::FLOAT8), (&start as _, Type::TID), (&rows as _, Type::INT4)];
+    client.query_typed(page, &params).await?;
+    assert_eq!(db.count(left).await?, 15_002, "10,000 rows, of which one is not too old");
+    prune_all(&client, DAY * 7).await?;
+    assert_eq!(db.count(left).await?, 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_worker_that_starts_after_weeks_creates_the_partition_of_today_before_it_settles() -> Result<()> {
+    let db = TestDb::new().await?;
+    let client = db.client().await?;
+    client
+        .batch_execute(
+            "do $$ declare part text; begin
+                for part in select relname from pg_class where relname ~ '^job_history_[0-9]{8}$' loop
+                    execute format('drop table pitwheel.%I', part);
+                end loop;
+            end $$",
+        )
+        .await?;
+    db.pitwheel().enqueue_many((0..500).map(work)).await?;
+    let running = start_worker(worker(db.pitwheel()).handle(async |_: Work, _: Context| Ok::<_, String>(())));
+    wait_until("all are done", async || Ok(db.count("select count(*) from pitwheel.job").await? == 0))
+        .await?;
+    running.stop().await?;
+    assert_eq!(
+        db.count(&format!("select count(*) from pitwheel.job_history_{}", today(&client).await?)).await?,
+        500
+    );
     Ok(())
 }
 

@@ -15,8 +15,9 @@ use crate::engine::recurring::{plan_runs, restore_lost_runs};
 use crate::engine::retry::RetryDelay;
 use crate::engine::sweep::{Abandoned, declare_dead, forget_workers, settle_abandoned};
 use crate::error::{DatabaseError, Error, LOCK_NOT_AVAILABLE};
+use crate::job::limits::SPAN_MAX;
 use crate::metrics;
-use crate::postgres::{Pool, Session, Sql, query};
+use crate::postgres::{Ctid, Params, Pool, Session, Sql, query};
 
 /// Renewals per lease: five may fail before the sixth is too late.
 pub const RENEWALS: u32 = 6;
@@ -28,8 +29,10 @@ const GAP_PART: u32 = 4;
 /// How often workers that are dead are forgotten.
 const FORGET_EVERY: Duration = Duration::from_secs(60);
 const PRUNE_EVERY: Duration = Duration::from_secs(3600);
-/// Statements per prune, each for 1,000 pipelines or 10,000 lanes, so that one prune ends.
+/// Statements per prune, each for 1,000 pipelines, or 10,000 lanes or rows of the default partition, so that one prune ends.
 const PRUNE_PAGES_MAX: usize = 1000;
+/// Rows of the default partition per statement.
+const PRUNED_TOGETHER: i32 = 10_000;
 const PRUNE_AGAIN: Duration = Duration::from_secs(60);
 
 /// How long a statement for a lease may take before it is given up: near the time until the next renewal is due, and never so
@@ -246,10 +249,33 @@ pub(crate) async fn prune(client: &impl Sql, keep: Duration) -> Result<i32, Erro
     let sql = include_str!("../../sql/engine/prune_history.sql");
     let rows = query(client, sql, &[(&seconds, Type::FLOAT8)]).await?;
     query(client, include_str!("../../sql/engine/prune_audit.sql"), &[]).await?;
+    prune_default(client, seconds).await?;
     prune_lanes(client, seconds).await?;
     prune_pipelines(client, seconds).await?;
     metrics::maintained("prune", begun.elapsed());
     Ok(rows.first().map_or(0, |row| row.get(0)))
+}
+
+/// Creates the partitions of today and the coming week. Before the first settle: the partition of a day cannot be created any more when
+/// the default partition has rows of that day.
+pub async fn prepare_history(client: &impl Sql) -> Result<(), Error> {
+    let sql = include_str!("../../sql/engine/prune_history.sql");
+    query(client, sql, &[(&SPAN_MAX.as_secs_f64(), Type::FLOAT8)]).await?;
+    Ok(())
+}
+
+/// Deletes the rows of days that had no partition.
+async fn prune_default(client: &impl Sql, seconds: f64) -> Result<(), Error> {
+    let mut above = Ctid::default();
+    for _ in 0..PRUNE_PAGES_MAX {
+        let params: Params = &[(&seconds, Type::FLOAT8), (&above, Type::TID), (&PRUNED_TOGETHER, Type::INT4)];
+        let rows = query(client, include_str!("../../sql/engine/prune_default.sql"), params).await?;
+        match rows.first().and_then(|row| row.get(0)) {
+            Some(last) => above = last,
+            None => break,
+        }
+    }
+    Ok(())
 }
 
 /// Forgets the current jobs of lanes in which nothing has run since the history that is kept begins.

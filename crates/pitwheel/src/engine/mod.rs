@@ -54,7 +54,9 @@ pub use self::lease::{
     claims_of_token, heartbeat, held, progress, register, renew, retire, workers_of_token,
 };
 pub use self::lost_holds::restore_holds;
-pub use self::maintenance::{RENEWALS, RestoredRows, lease_limit, maintain, prune_all, restore_rows};
+pub use self::maintenance::{
+    RENEWALS, RestoredRows, lease_limit, maintain, prepare_history, prune_all, restore_rows,
+};
 pub use self::pipeline::repair_pipelines;
 pub use self::recurring::{PlannedRuns, plan_runs, restore_lost_runs};
 pub use self::retry::RetryDelay;

@@ -117,6 +117,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "start_steps",
         sql: include_str!("../../migrations/0032_start_steps.sql"),
     },
+    Migration {
+        version: 33,
+        name: "prune_default",
+        sql: include_str!("../../migrations/0033_prune_default.sql"),
+    },
 ];
 
 /// Lets one node migrate at a time.

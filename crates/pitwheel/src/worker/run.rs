@@ -11,7 +11,7 @@ use crate::engine::claim::claim_by_id;
 use crate::engine::claim_sink::ClaimSink;
 use crate::engine::claimer::{UNKNOWN_SOON, run_claimer};
 use crate::engine::lease::{self, Registration};
-use crate::engine::maintenance::maintain;
+use crate::engine::maintenance::{maintain, prepare_history};
 use crate::engine::retry::RetryDelay;
 use crate::error::Error;
 use crate::job::claim::ClaimRefusal;
@@ -105,6 +105,10 @@ pub(super) async fn enter(pool: &Pool, worker: &Registration) -> Result<i64, Err
     loop {
         let entered = pool.run(async |client| {
             migrate::check(&client).await?;
+            if let Err(error) = prepare_history(&client).await {
+                // The maintenance tries it again, and counts what fails.
+                tracing::warn!(%error, worker = worker.name, "cannot create the partitions of the history");
+            }
             lease::register(&client, worker).await
         });
         match entered.await {
