@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use crate::error::Error;
 use crate::job::cron::Cron;
-use crate::job::limits::SPAN_MAX;
+use crate::job::limits::{CADENCE_BYTES_MAX, SPAN_MAX};
 
 /// When a recurring job runs.
 ///
@@ -143,6 +143,13 @@ impl FromStr for Cadence {
 }
 
 fn parse(cadence: &str) -> Result<Cadence, String> {
+    let made = if cadence.len() > CADENCE_BYTES_MAX { None } else { Some(parse_words(cadence)?) };
+    // As it is stored: with its time zone.
+    made.filter(|made| made.to_string().len() <= CADENCE_BYTES_MAX)
+        .ok_or_else(|| format!("it is longer than {CADENCE_BYTES_MAX} bytes"))
+}
+
+fn parse_words(cadence: &str) -> Result<Cadence, String> {
     let words: Vec<&str> = cadence.split_whitespace().collect();
     let (words, jitter) = match words.as_slice() {
         [words @ .., "jitter", jitter] => (words, Some(span(jitter)?)),
@@ -237,6 +244,17 @@ mod tests {
             assert_eq!(cadence.to_string(), shown);
             assert_eq!(shown.parse::<Cadence>().expect(shown).to_string(), shown);
         }
+    }
+
+    #[test]
+    fn a_cadence_is_short_as_it_is_stored() {
+        let cron = |minutes: usize| format!("cron {} * * * *", vec!["59"; minutes].join(","));
+        assert_eq!(cron(166).len(), 510, "and four bytes for the time zone");
+        for text in [cron(166), cron(1_000_000), "every".to_owned() + &" ".repeat(600) + "1h"] {
+            let refused = text.parse::<Cadence>().expect_err("it is too long").to_string();
+            assert!(refused.contains("longer than 512 bytes") && refused.len() < 400, "{refused}");
+        }
+        assert_eq!(cron(165).parse::<Cadence>().expect("it is short enough").to_string().len(), 511);
     }
 
     #[test]

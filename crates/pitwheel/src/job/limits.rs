@@ -24,6 +24,8 @@ pub const STEPS_MAX: usize = 1000;
 pub const PARENTS_MAX: usize = 100;
 /// A delay or a timeout that is longer is a mistake in its unit, and would overflow in later arithmetic.
 pub const SPAN_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
+/// Bytes of a cadence. It is read with every run; the longest sensible one names all minutes, hours and days. The table has this limit too.
+pub const CADENCE_BYTES_MAX: usize = 512;
 /// An error message is cut after this many characters: it is read by people, and 50 of them are kept with the job.
 pub const ERROR_CHARS_MAX: usize = 4000;
 /// A progress note is cut after this many characters: it is one line for a person.

@@ -122,6 +122,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "prune_default",
         sql: include_str!("../../migrations/0033_prune_default.sql"),
     },
+    Migration {
+        version: 34,
+        name: "cadence_length",
+        sql: include_str!("../../migrations/0034_cadence_length.sql"),
+    },
 ];
 
 /// Lets one node migrate at a time.

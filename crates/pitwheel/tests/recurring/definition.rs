@@ -243,6 +243,23 @@ async fn a_cadence_that_cannot_be_read_disables_with_the_reason() -> Result<()> 
 }
 
 #[tokio::test]
+async fn the_sql_functions_refuse_a_long_cadence() -> Result<()> {
+    let db = TestDb::new().await?;
+    let id = create(&db, "every 15m").await?;
+    let long = format!("cron {} * * * * UTC", vec!["0"; 300].join(","));
+    for call in [
+        format!("create_recurring('test', 'new', '{long}')"),
+        format!("create_recurring('test', 'k', '{long}')"),
+        format!("change_recurring({id}, '{long}')"),
+    ] {
+        let refused = db.client().await?.query(&format!("select from pitwheel.{call}"), &[]).await;
+        let code = refused.err().and_then(|error| error.code().cloned());
+        assert_eq!(code.as_ref().map(|code| code.code()), Some("23514"), "{call}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn the_sql_functions_refuse_times_that_are_not_within_a_hundred_years() -> Result<()> {
     let db = TestDb::new().await?;
     let id = create(&db, "every 15m").await?;
