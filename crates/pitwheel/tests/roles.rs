@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use pitwheel::engine::{Pool, Sql};
-use pitwheel::{Context, NewJob, NewRecurring, Pitwheel};
-use pitwheel_testkit::{TestDb, WAIT_MAX, Work, start_worker, wait_until, work, worker};
+use pitwheel::{Context, NewJob, NewPipeline, NewRecurring, Pitwheel};
+use pitwheel_testkit::{TestDb, WAIT_MAX, Work, connect, start_worker, wait_until, work, worker};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
@@ -22,10 +22,9 @@ async fn create_role(db: &TestDb, role: &str) -> Result<(String, String)> {
     let client = db.client().await?;
     let database: String = client.query_one("select current_database()::text", &[]).await?.get(0);
     let name = format!("{role}_{database}");
-    let document = include_str!("../../../docs/roles.md");
-    let block = document.split("```sql\n").find(|block| block.starts_with(&format!("create role {role} ")));
-    let sql = block.and_then(|block| block.split("```").next()).context("the document has no such role")?;
-    client.batch_execute(&sql.replace(role, &name)).await?;
+    let create =
+        statements(&format!("create role {role} ")).next().context("the document has no such role")?;
+    client.batch_execute(&create.replace(role, &name)).await?;
     let mut url: tokio_postgres::Config = db.url().parse()?;
     url.user(&name);
     let host = match &url.get_hosts()[0] {
@@ -33,6 +32,14 @@ async fn create_role(db: &TestDb, role: &str) -> Result<(String, String)> {
         other => anyhow::bail!("the test server is not reached by TCP: {other:?}"),
     };
     Ok((format!("postgres://{name}@{host}:{}/{database}", url.get_ports()[0]), name))
+}
+
+/// The blocks of the document that begin with these words.
+fn statements(begin: &str) -> impl Iterator<Item = &'static str> {
+    let blocks = include_str!("../../../docs/roles.md")
+        .split("```sql\n")
+        .filter_map(|block| block.split("```").next());
+    blocks.filter(move |block| block.starts_with(begin))
 }
 
 async fn drop_role(db: &TestDb, name: &str) -> Result<()> {
@@ -160,9 +167,19 @@ async fn a_producer_enqueues_and_can_do_nothing_else() -> Result<()> {
     pitwheel.enqueue_many((0..3).map(|n| work(n).priority(5))).await?;
     assert!(pitwheel.cancel(first.id).await.is_err());
     assert!(pitwheel.prune_history(Duration::ZERO).await.is_err());
-    let prune_outbox = format!("set role {role}; select pitwheel.prune_outbox('0')");
-    let refused = db.client().await?.batch_execute(&prune_outbox).await.expect_err("it drops tables");
-    assert_eq!(refused.code().map(SqlState::code), Some("42501"), "{refused}");
+    for (sql, why) in [
+        ("select pitwheel.prune_outbox('0')", "it drops tables"),
+        ("select payload from pitwheel.job", "payloads may be redacted"),
+        (
+            "insert into pitwheel.job (kind, payload, queue, run_at, enqueued_at, priority, max_attempts, recurring)
+            values ('test', '{}', 'default', now(), now(), 0, 1, 7)",
+            "it would run a recurring job that may be disabled",
+        ),
+    ] {
+        let refused = db.client().await?.batch_execute(&format!("set role {role}; {sql}")).await;
+        let refused = refused.expect_err(why);
+        assert_eq!(refused.code().map(SqlState::code), Some("42501"), "{why}: {refused}");
+    }
     assert_eq!(db.count("select count(*) from pitwheel.job").await?, 4);
     // Of two jobs of a lane the first is promoted, with the rights of the owner.
     pitwheel.enqueue_many((0..2).map(|n| work(n).lane("a"))).await?;
@@ -170,4 +187,36 @@ async fn a_producer_enqueues_and_can_do_nothing_else() -> Result<()> {
     assert_eq!(db.count(heads).await?, 1);
     drop(pitwheel);
     drop_role(&db, &role).await
+}
+
+#[tokio::test]
+async fn a_producer_with_more_rights_creates_pipelines_and_adds_events() -> Result<()> {
+    let db = TestDb::new().await?;
+    let (url, role) = create_role(&db, "pitwheel_producer").await?;
+    let more: Vec<&str> = statements("grant ").filter(|block| block.contains("pitwheel_producer")).collect();
+    assert_eq!(more.len(), 2, "for pipelines and for events");
+    for block in more {
+        db.client().await?.batch_execute(&block.replace("pitwheel_producer", &role)).await?;
+    }
+    let pitwheel = Pitwheel::connect(&url).await?;
+    let steps = NewPipeline::new("import").step("first", work(1)).step("second", work(2)).after(["first"]);
+    pitwheel.pipelines().create(steps).await?;
+    assert_eq!(db.count("select count(*) from pitwheel.job where step = 'first'").await?, 1);
+    let client = connect(&url).await?;
+    client.batch_execute("select pitwheel.enqueue('test', '{}', key => 'k', lane => '\"a\"')").await?;
+    client.batch_execute("select pitwheel.add_event('order-7', 'orders', 'order.paid', '{}')").await?;
+    assert_eq!(db.count("select count(*) from pitwheel.outbox").await?, 1);
+    drop((pitwheel, client));
+    drop_role(&db, &role).await
+}
+
+/// Without one, a caller could put functions of its own in front of those that the owner calls.
+#[tokio::test]
+async fn every_function_with_the_rights_of_the_owner_has_a_search_path_of_its_own() -> Result<()> {
+    let db = TestDb::new().await?;
+    let owned = "select count(*) from pg_proc where pronamespace = 'pitwheel'::regnamespace and prosecdef";
+    assert!(db.count(owned).await? > 0);
+    let pinned = format!("{owned} and 'search_path=pg_catalog, pg_temp' = any (proconfig)");
+    assert_eq!(db.count(&pinned).await?, db.count(owned).await?);
+    Ok(())
 }
