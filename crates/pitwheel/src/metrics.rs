@@ -46,6 +46,11 @@ const WAKEUPS: &str = "pitwheel_notify_wakeups_total";
 /// Pairs of queue and kind with series of their own; the rest share the label `other`. Whoever may enqueue can invent names,
 /// and a pair whose jobs end in every way has 150 lines in Prometheus' format.
 const SERIES_MAX: usize = 200;
+/// Pairs of a worker that start at zero. With more queues and kinds, most pairs never occur: those that do begin with their first job.
+const EXPECTED_MAX: usize = 20;
+
+/// Their label.
+const OTHERS: &str = "other";
 
 static ON: AtomicBool = AtomicBool::new(false);
 
@@ -179,25 +184,41 @@ impl Series {
 }
 
 /// Series by queue and kind.
-type Known = HashMap<String, HashMap<String, Arc<Series>>>;
+#[derive(Default)]
+struct Known {
+    by_queue: HashMap<String, HashMap<String, Arc<Series>>>,
+    count: usize,
+}
+
+impl Known {
+    /// The series of this pair, or of all others when there is no room for one more. `None`: it is to be added.
+    fn find(&self, queue: &str, kind: &str) -> Option<Arc<Series>> {
+        let of =
+            |queue: &str, kind: &str| self.by_queue.get(queue).and_then(|kinds| kinds.get(kind)).cloned();
+        let others = || (self.count >= SERIES_MAX).then(|| of(OTHERS, OTHERS)).flatten();
+        of(queue, kind).or_else(others)
+    }
+
+    fn add(&mut self, queue: &str, kind: &str) -> Arc<Series> {
+        if let Some(known) = self.find(queue, kind) {
+            return known;
+        }
+        let (queue, kind) = if self.count >= SERIES_MAX { (OTHERS, OTHERS) } else { (queue, kind) };
+        self.count += 1;
+        let kinds = self.by_queue.entry(queue.to_owned()).or_default();
+        kinds.entry(kind.to_owned()).or_insert_with(|| Arc::new(Series::new(queue, kind))).clone()
+    }
+}
 
 fn series(queue: &str, kind: &str) -> Arc<Series> {
     static KNOWN: LazyLock<RwLock<Known>> = LazyLock::new(RwLock::default);
-    let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
-    if let Some(series) = known.get(queue).and_then(|kinds| kinds.get(kind)) {
-        return series.clone();
-    }
-    drop(known);
-    let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
-    let full = known.values().map(HashMap::len).sum::<usize>() >= SERIES_MAX;
-    let (queue, kind) = if full { ("other", "other") } else { (queue, kind) };
-    let kinds = known.entry(queue.to_owned()).or_default();
-    kinds.entry(kind.to_owned()).or_insert_with(|| Arc::new(Series::new(queue, kind))).clone()
+    let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner).find(queue, kind);
+    known.unwrap_or_else(|| KNOWN.write().unwrap_or_else(PoisonError::into_inner).add(queue, kind))
 }
 
-/// Starts the series of these queues and kinds at zero.
+/// Starts the series of these queues and kinds at zero, if they are few.
 pub fn expect(queues: &[String], kinds: &[String]) {
-    if on() {
+    if on() && queues.len().saturating_mul(kinds.len()) <= EXPECTED_MAX {
         for queue in queues {
             kinds.iter().for_each(|kind| drop(series(queue, kind)));
         }
@@ -362,5 +383,24 @@ pub(crate) fn shards_moved(how: &'static str, shards: usize) {
 pub fn send_failed(kind: &'static str) {
     if on() {
         counter!(OUTBOX_SEND_ERRORS, "kind" => kind).increment(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_beyond_the_limit_share_one_series_that_is_found_without_a_write() {
+        let mut known = Known::default();
+        let first = known.add("mail", "send");
+        for n in 1..SERIES_MAX {
+            assert!(known.find("mail", &n.to_string()).is_none());
+            known.add("mail", &n.to_string());
+        }
+        let others = known.add("mail", "one more");
+        assert!(Arc::ptr_eq(&others, &known.find("invented", "name").expect("all others")));
+        assert!(Arc::ptr_eq(&first, &known.find("mail", "send").expect("its own")));
+        assert!(!Arc::ptr_eq(&first, &others));
     }
 }
