@@ -2,11 +2,14 @@
 -- `unserved`: it waits, and no live worker takes its kind.
 with served as materialized (
     select distinct run.kind
-    from pitwheel.worker
-    cross join unnest(worker.kinds) as run(kind)
-    where worker.dead_at is null
-      and worker.quiet_at is null
-      and cardinality(worker.queues) > 0
+    from (
+        select distinct worker.kinds -- those of a fleet are the same
+        from pitwheel.worker
+        where worker.dead_at is null
+          and worker.quiet_at is null
+          and cardinality(worker.queues) > 0
+    ) as fleet
+    cross join unnest(fleet.kinds) as run(kind)
 )
 (select job.id, job.kind, job.queue,
     case when job.holder is not null then 'running' when job.run_at = 'infinity' then 'blocked' else 'waiting' end as state,

@@ -5,11 +5,14 @@
 -- Uses the primary key, the holds for running jobs, and job_history_id and job_history_unhappy.
 with served as materialized (
     select distinct run.kind
-    from pitwheel.worker
-    cross join unnest(worker.kinds) as run(kind)
-    where worker.dead_at is null
-      and worker.quiet_at is null
-      and cardinality(worker.queues) > 0
+    from (
+        select distinct worker.kinds -- those of a fleet are the same
+        from pitwheel.worker
+        where worker.dead_at is null
+          and worker.quiet_at is null
+          and cardinality(worker.queues) > 0
+    ) as fleet
+    cross join unnest(fleet.kinds) as run(kind)
 ),
 hidden as materialized (
     select kind.name from pitwheel.kind where kind.redacted and $11::bool

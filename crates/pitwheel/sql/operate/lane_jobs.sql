@@ -3,11 +3,14 @@
 -- Uses job_lane, once for the head and once for those behind it, and job_history_lane.
 with served as materialized (
     select distinct run.kind
-    from pitwheel.worker
-    cross join unnest(worker.kinds) as run(kind)
-    where worker.dead_at is null
-      and worker.quiet_at is null
-      and cardinality(worker.queues) > 0
+    from (
+        select distinct worker.kinds -- those of a fleet are the same
+        from pitwheel.worker
+        where worker.dead_at is null
+          and worker.quiet_at is null
+          and cardinality(worker.queues) > 0
+    ) as fleet
+    cross join unnest(fleet.kinds) as run(kind)
 ),
 hidden as materialized (
     select kind.name from pitwheel.kind where kind.redacted and $4::bool
