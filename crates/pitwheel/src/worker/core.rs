@@ -18,6 +18,7 @@ use crate::job::limits::SETTLE_MAX;
 use crate::job::run_ending::{decide_run, skip_late};
 use crate::metrics;
 use crate::postgres::Pool;
+use crate::worker::alive::Alive;
 use crate::worker::backend::Backend;
 use crate::worker::context::Context;
 use crate::worker::handler::{Handler, Handlers};
@@ -51,6 +52,7 @@ pub(super) struct Core {
     /// A slot became free.
     pub(super) freed: Notify,
     id: AtomicI64,
+    alive: Mutex<Alive>,
     slots: Mutex<Slots>,
     /// When the next runs are due of recurring jobs whose last runs were settled here.
     run_times: Mutex<RunTimes>,
@@ -67,6 +69,7 @@ impl Core {
         slots: Slots,
         stop: CancellationToken,
     ) -> Core {
+        let alive = Mutex::new(Alive::new(registration.lease, Instant::now()));
         Core {
             backend: Arc::new(backend),
             pool: pools.0,
@@ -81,6 +84,7 @@ impl Core {
             cancel: Arc::default(),
             freed: Notify::new(),
             id: AtomicI64::new(id),
+            alive,
             slots: Mutex::new(slots),
             run_times: Mutex::default(),
             counters: Counters::default(),
@@ -94,6 +98,11 @@ impl Core {
 
     pub(super) fn name(&self) -> &str {
         &self.registration.name
+    }
+
+    /// What says whether the lease may have ended.
+    pub(super) fn alive(&self) -> MutexGuard<'_, Alive> {
+        self.alive.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn hint_listener(&self) -> HintListener {
@@ -275,7 +284,8 @@ impl Core {
 /// One attempt, from the start of its handler until its ending waits to be written.
 async fn run_one(core: Arc<Core>, handler: Option<Arc<Handler>>, context: Context) {
     let claim = context.claim();
-    let Some(handler) = handler else {
+    let is_in_doubt = core.alive().is_in_doubt(Instant::now());
+    let Some(handler) = handler.filter(|_| !is_in_doubt) else {
         return core.end(Settlement::release(claim));
     };
     let random = fastrand::f64();

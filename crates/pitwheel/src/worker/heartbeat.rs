@@ -4,7 +4,7 @@
 //! and every connection that was made there.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
@@ -111,9 +111,13 @@ fn take_progress(core: &Core) -> Vec<(Claim, f32, String)> {
 }
 
 async fn heartbeat(core: &Core, pool: &Pool) -> Result<(), Error> {
-    let id = core.id();
+    let (id, sent) = (core.id(), Instant::now());
     let renewing = async |client: Arc<Session>| renew(&client, id).await;
-    match pool.run_or_borrow(&core.pool, renewing).await? {
+    let renewed = pool.run_or_borrow(&core.pool, renewing).await?;
+    if renewed != Renewed::Dead {
+        core.alive().proved(sent);
+    }
+    match renewed {
         Renewed::Alive => {}
         Renewed::Drain => core.stop.cancel(),
         Renewed::Dead => {
@@ -124,6 +128,7 @@ async fn heartbeat(core: &Core, pool: &Pool) -> Result<(), Error> {
                 "declared dead while alive: its jobs are given to others, and it goes on under a new id"
             );
             core.reregistered(id);
+            core.alive().proved(sent);
         }
     }
     let id = core.id();

@@ -5,6 +5,7 @@
 //! them survives a database that is not reachable. The lease is renewed on a thread of its own, which handlers cannot block. A
 //! [remote] worker does the same through a server.
 
+mod alive;
 mod backend;
 mod builder;
 pub(crate) mod context;

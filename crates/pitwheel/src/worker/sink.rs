@@ -61,7 +61,11 @@ impl ClaimSink for Arc<Core> {
         let claim = async |client: Arc<Session>| {
             claim(&*client, self.id(), &reserved.slots_by_queue, &self.registration.kinds, bounds).await
         };
+        let sent = Instant::now();
         let jobs = self.pool.run_until(given_up, claim).await?;
+        if !jobs.is_empty() {
+            self.alive().proved(sent);
+        }
         if self.slots().is_last_claim(reserved, jobs.len()) {
             self.stop.cancel();
         }

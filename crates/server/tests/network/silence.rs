@@ -39,6 +39,31 @@ async fn the_jobs_of_a_worker_that_fell_silent_are_given_to_another_and_stay_wit
     node.stop().await
 }
 
+/// As after the process of a worker was stopped for long: what was sent to it meanwhile is still on its way.
+#[tokio::test]
+async fn jobs_that_arrive_after_their_lease_has_ended_are_not_started() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), SHORT_LEASE).await?;
+    let proxy = Proxy::to(node.address).await?;
+    let (gate, open) = (Gate::open_for(0), Gate::open_for(100));
+    let silenced = gate.start_with_five_jobs(&db, &proxy.url(), 50).await?;
+    proxy.set(Link::Silent);
+    db.pitwheel().enqueue_many((5..10).map(work)).await?;
+    wait_until("ten are claimed", async || Ok(db.count(HELD).await? == 10)).await?;
+    let second = start_worker(open.worker(&node.url(), 50));
+    wait_until("the second worker has done all jobs", async || Ok(db.count(DONE).await? == 10)).await?;
+    second.stop().await?;
+
+    proxy.set(Link::Open);
+    gate.let_pass(100);
+    db.pitwheel().enqueue(work(10)).await?;
+    wait_until("the first worker continues", async || Ok(db.count(DONE).await? == 11)).await?;
+    let stats = silenced.stop().await?;
+    assert_eq!((stats.started, stats.settled, stats.lost), (6, 1, 5), "the five that it ran are lost");
+    assert_eq!((db.count(SETTLED_TWICE).await?, proxy.connections()), (0, 1));
+    node.stop().await
+}
+
 #[tokio::test]
 async fn a_worker_that_fell_silent_for_less_than_a_lease_loses_nothing() -> Result<()> {
     let db = TestDb::new().await?;

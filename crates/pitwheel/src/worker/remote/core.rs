@@ -14,6 +14,7 @@ use crate::engine::batcher::{Batcher, Linger, Weight};
 use crate::error::Error;
 use crate::job::claim::Claim;
 use crate::job::limits::SETTLE_MAX;
+use crate::worker::alive::Alive;
 use crate::worker::backend::Backend;
 use crate::worker::context::Context;
 use crate::worker::handler::Handlers;
@@ -52,8 +53,8 @@ pub(crate) struct Remote {
 
 #[derive(Default)]
 pub(super) struct State {
-    /// Open streams, and the token that ends each of them here.
-    pub(super) open: HashMap<i64, CancellationToken>,
+    /// Open streams.
+    pub(super) open: HashMap<i64, OpenStream>,
     /// Streams that ended while some of their jobs were not reported yet.
     pub(super) ended: HashSet<i64>,
     /// Jobs that run, or whose result was not answered yet.
@@ -63,6 +64,12 @@ pub(super) struct State {
     pub(super) heartbeat_every: Option<Duration>,
     /// Why the worker cannot go on.
     pub(super) problem: Option<Error>,
+}
+
+pub(super) struct OpenStream {
+    /// Ends the stream here.
+    pub(super) declared_dead: CancellationToken,
+    pub(super) alive: Alive,
 }
 
 pub(super) struct Held {

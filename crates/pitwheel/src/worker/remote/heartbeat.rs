@@ -1,6 +1,6 @@
 //! Heartbeats: they renew the leases of all streams, and bring cancels and drains.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pitwheel_proto::v1;
 use tokio_util::sync::CancellationToken;
@@ -51,6 +51,7 @@ impl Remote {
         }
         let without_jobs = request.ended.iter().filter(|ended| ended.holding.is_empty());
         let over: Vec<i64> = without_jobs.map(|ended| ended.worker_id).collect();
+        let (named, sent) = (request.worker_ids.clone(), Instant::now());
         let mut request = tonic::Request::new(request);
         // Given up after the time between two, so that one call without an answer does not cost the leases.
         request.set_timeout(self.heartbeat_every().max(HEARTBEAT_MIN));
@@ -63,13 +64,18 @@ impl Remote {
         for worker in over {
             state.ended.remove(&worker);
         }
+        for worker in named.iter().filter(|worker| !response.dead_worker_ids.contains(worker)) {
+            if let Some(stream) = state.open.get_mut(worker) {
+                stream.alive.proved(sent);
+            }
+        }
         for dead in response.dead_worker_ids {
             if let Some(stream) = state.open.get(&dead) {
                 tracing::warn!(
                     worker = self.name,
                     "declared dead while alive: its jobs are given to others, and it opens a new stream"
                 );
-                stream.cancel();
+                stream.declared_dead.cancel();
             }
             state.ended.remove(&dead);
             let lost = state.held.values().filter(|held| held.worker == dead);

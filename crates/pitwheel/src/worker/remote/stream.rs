@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::future::pending;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
@@ -17,9 +18,10 @@ use crate::error::Error;
 use crate::job::claim::{Claim, ClaimRefusal, Claimed, QueueSlots};
 use crate::job::ending::unless_committed;
 use crate::job::pace::AHEAD_MAX;
+use crate::worker::alive::Alive;
 use crate::worker::context::Context;
 use crate::worker::handler::Handler;
-use crate::worker::remote::core::{Held, Remote};
+use crate::worker::remote::core::{Held, OpenStream, Remote};
 use crate::worker::remote::message::{claim_of, claimed, outcome, refusal_of, release, result};
 use crate::worker::remote::slots::{FreeSlots, Slot, StreamSlots};
 
@@ -127,8 +129,14 @@ impl Opened<'_> {
         self.start();
     }
 
-    /// Starts jobs in the free slots, in their order.
+    /// Starts jobs in the free slots, in their order. If the lease may have ended, others may have run them by now: they are given back.
     fn start(&mut self) {
+        let now = std::time::Instant::now();
+        let is_in_doubt =
+            self.remote.state().open.get(&self.worker).is_none_or(|open| open.alive.is_in_doubt(now));
+        if is_in_doubt {
+            return self.release(|_| true);
+        }
         let Opened { remote, worker, slots, ahead, .. } = self;
         let mut state = remote.state();
         while !ahead.is_empty()
@@ -230,6 +238,7 @@ async fn open<'a>(
     ask: Ask<'_>,
     slots: &'a StreamSlots,
 ) -> Result<Result<(Opened<'a>, Messages), ClaimRefusal>, tonic::Status> {
+    let asked = std::time::Instant::now();
     let mut messages = remote.client().stream_jobs(ask.request(remote, slots)).await?.into_inner();
     let welcome = match messages.message().await?.and_then(|message| message.event) {
         Some(Event::Welcome(welcome)) => welcome,
@@ -239,8 +248,11 @@ async fn open<'a>(
     let worker = welcome.worker_id;
     let declared_dead = CancellationToken::new();
     {
+        // An older server may not name it.
+        let lease = welcome.lease.and_then(|span| span.try_into().ok()).unwrap_or(Duration::MAX);
+        let open = OpenStream { declared_dead: declared_dead.clone(), alive: Alive::new(lease, asked) };
         let mut state = remote.state();
-        state.open.insert(worker, declared_dead.clone());
+        state.open.insert(worker, open);
         state.heartbeat_every = welcome.heartbeat_every.and_then(|span| span.try_into().ok());
     }
     remote.welcomed.notify_one();
