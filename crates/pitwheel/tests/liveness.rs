@@ -107,16 +107,17 @@ async fn locked_jobs_of_dead_workers_do_not_keep_the_others_from_being_released(
 #[tokio::test]
 async fn a_locked_table_of_recurring_jobs_does_not_delay_the_sweeps() -> Result<()> {
     let db = TestDb::new().await?;
+    // Expired before the sweeps begin: one that met the row locked would give it a whole lease.
+    db.job().insert().await?;
     let dead = db.register().await?;
+    assert_eq!(db.claim_as(dead, 1).await?.len(), 1);
+    db.expire(dead).await?;
     let mut client = db.client().await?;
     let lock = client.transaction().await?;
     lock.batch_execute("lock table pitwheel.recurring in access exclusive mode").await?;
     let handler = async |_: Work, _: Context| Ok::<_, String>(());
     // Between two sweeps, more than a quarter of this lease would be a gap that extends all leases.
     let running = start_worker(worker(db.pitwheel()).lease(Duration::from_secs(1)).handle(handler));
-    db.job().insert().await?;
-    assert_eq!(db.claim_as(dead, 1).await?.len(), 1);
-    db.expire(dead).await?;
     let released = "select count(*) from pitwheel.job where holder is null and crashes = 1";
     wait_until("its job is released", async || Ok(db.count(released).await? == 1)).await?;
     lock.rollback().await?;
