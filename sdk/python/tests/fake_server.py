@@ -125,7 +125,9 @@ class FakeServer(WorkerServiceServicer):  # type: ignore[misc]
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "it cannot be stored")
         written = [self._written(result) for result in request.results]
         problems = [self.problems.get(result.claim.job_id, "") for result in request.results]
-        return pb.ReportResultResponse(written=written, problems=problems if pb.WRITTEN_REFUSED in written else [])
+        return pb.ReportResultResponse(
+            written=written, problems=problems if pb.WRITTEN_REFUSED in written else []
+        )
 
     def _written(self, result: pb.Result) -> pb.Written:
         job_id = result.claim.job_id

@@ -37,9 +37,9 @@ def a_generated_client_enqueues_and_reads_a_job(
     description.write_text(json.dumps(document))
     # No formatting of the generated code.
     config.write_text("post_hooks: []")
-    generate = [sys.executable, "-m", "openapi_python_client", "generate", "--fail-on-warning", "--meta", "none"]
+    generate = [sys.executable, *"-m openapi_python_client generate --fail-on-warning --meta none".split()]
     options = ["--path", description, "--config", config, "--output-path", tmp_path / "generated_client"]
-    subprocess.run([*generate, *options], check=True, timeout=120)
+    subprocess.run([*generate, *map(str, options)], check=True, timeout=120)
     monkeypatch.syspath_prepend(tmp_path)
     package = importlib.import_module("generated_client")
     models = importlib.import_module("generated_client.models")

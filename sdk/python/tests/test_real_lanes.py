@@ -10,13 +10,13 @@ from database import URL
 from real_server import SERVER, finished, needs_server
 
 import pitwheel
-from pitwheel import Client, Context, NewJob, Worker
+from pitwheel import Client, Context, Lane, NewJob, Worker
 
 pytestmark = needs_server
 
 
 async def jobs_of_one_lane_run_one_at_a_time_and_in_order(client: Client, queue: str) -> None:
-    lane = ["tenant", 7, None, queue]
+    lane: Lane = ["tenant", 7, None, queue]
     ran: list[int] = []
     beside: list[int] = []
     worker = Worker(SERVER, queues=[queue], slots=10)

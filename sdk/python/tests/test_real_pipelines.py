@@ -40,7 +40,9 @@ async def steps_see_the_results_of_those_before_them(client: Client, queue: str)
         assert context.step is not None and context.step.name == payload
         total = 1 + sum(parent.result for parent in context.step.parents.values())
         complete = Complete(total)
-        return complete.then_step("e", NewJob(kind="add", payload="e", queue=queue)) if payload == "d" else complete
+        if payload == "d":
+            complete.then_step("e", NewJob(kind="add", payload="e", queue=queue))
+        return complete
 
     steps = [_step("a", queue), _step("b", queue, "a"), _step("c", queue, "a"), _step("d", queue, "b", "c")]
     async with running(worker):

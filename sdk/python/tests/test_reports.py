@@ -105,7 +105,9 @@ async def a_refused_result_fails_only_its_own_job(server: FakeServer, work: RunW
     await server.until(lambda: written() == [1, 2, 3, 4, 5, 6, 7, 8])
 
 
-async def a_result_that_is_refused_by_itself_fails_only_its_own_job(server: FakeServer, work: RunWorker) -> None:
+async def a_result_that_is_refused_by_itself_fails_only_its_own_job(
+    server: FakeServer, work: RunWorker
+) -> None:
     server.problems[2] = "the result is not JSON"
     await work(_echo)
     (await server.stream()).assign(*(assignment(n) for n in range(1, 4)))

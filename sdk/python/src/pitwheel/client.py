@@ -79,8 +79,8 @@ class Job:
     result: Any
     #: The job waits, or is blocked, and no live worker takes its kind.
     unserved: bool
-    #: True: key, lane, note, payload, metadata, result and the messages of errors are withheld, because the kind is redacted
-    #: and the token may not change jobs.
+    #: True: key, lane, note, payload, metadata, result and the messages of errors are withheld, because the kind is
+    #: redacted and the token may not change jobs.
     redacted: bool
 
 
@@ -187,11 +187,15 @@ class Client:
 
     async def _call_recurring(self, method: str, request: Any) -> Any:
         self._open()
-        return await getattr(self._recurring, method)(request, timeout=CALL_SECONDS_MAX, metadata=self._metadata)
+        return await getattr(self._recurring, method)(
+            request, timeout=CALL_SECONDS_MAX, metadata=self._metadata
+        )
 
     async def _call_pipelines(self, method: str, request: Any) -> Any:
         self._open()
-        return await getattr(self._pipelines, method)(request, timeout=CALL_SECONDS_MAX, metadata=self._metadata)
+        return await getattr(self._pipelines, method)(
+            request, timeout=CALL_SECONDS_MAX, metadata=self._metadata
+        )
 
     def _open(self) -> None:
         # Not opened in __init__, because a channel belongs to the event loop that is running when it is created.

@@ -132,8 +132,8 @@ class Context:
     def then_step(self, name: str, job: NewJob) -> None:
         """Adds a step to the pipeline of this job, after it, if the pipeline has none of this name.
 
-        Like `then`, it exists if and only if the completion of this job is written. In a job that is no step it is the same as
-        `then`. A step has no key.
+        Like `then`, it exists if and only if the completion of this job is written. In a job that is no step it is the
+        same as `then`. A step has no key.
         """
         self._check_then("then_step")
         add_step(self._followers, name, job)
@@ -141,7 +141,9 @@ class Context:
     def _check_then(self, function: str) -> None:
         self._check_running(function)
         if self._is_completed_by_handler:
-            raise RuntimeError(f"`pitwheel.complete` was called for job `{self.id}`: call `{function}` before it")
+            raise RuntimeError(
+                f"`pitwheel.complete` was called for job `{self.id}`: call `{function}` before it"
+            )
 
     def _end(self) -> list[pb.NewJob]:
         """Returns the followers. `then` raises from now on, because further followers would not be sent."""

@@ -21,7 +21,10 @@ def add_followers(followers: list[pb.NewJob], jobs: Iterable[NewJob]) -> None:
 
 
 def add_step(followers: list[pb.NewJob], name: str, job: NewJob) -> None:
-    """Adds `job` to `followers` as a step of the pipeline. Raises and adds nothing if it is invalid, or there would be too many."""
+    """Adds `job` to `followers` as a step of the pipeline.
+
+    Raises and adds nothing if it is invalid, or there would be too many.
+    """
     step = to_proto(job)
     if step.HasField("key"):
         raise ValueError(f"step `{name}` has a key: its name in the pipeline identifies it")
@@ -42,8 +45,9 @@ def check_followers(followers: Sequence[pb.NewJob]) -> None:
 
 
 def followers_to_json(followers: Iterable[pb.NewJob]) -> str:
-    """A JSON array of the followers. Their fields are the parameters of the SQL function `pitwheel.enqueue`, `delay` and `step`.
+    """A JSON array of the followers.
 
+    Their fields are the parameters of the SQL function `pitwheel.enqueue`, `delay` and `step`.
     Raises `ValueError` for a delay that the server would refuse: in SQL, a negative one would mean now.
     """
     return f"[{','.join(map(_to_json, followers))}]"

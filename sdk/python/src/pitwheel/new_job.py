@@ -36,8 +36,8 @@ class NewJob:
     key: str | None = None
     #: Any JSON value that is stored beside the payload. `None`: no metadata.
     metadata: Any = None
-    #: A string, or a list of strings, integers, booleans and `None`. Jobs of one lane run one at a time, in the order in which they
-    #: were enqueued. `None`: no lane.
+    #: A string, or a list of strings, integers, booleans and `None`. Jobs of one lane run one at a time, in the order in
+    #: which they were enqueued. `None`: no lane.
     lane: Lane | None = None
     #: While this job waits for its time (a delay, or the next attempt), others of its lane may run.
     lane_pass: bool = False

@@ -61,8 +61,8 @@ class RecurringJob:
 class RecurringJobs:
     """The recurring jobs of a server: `Client.recurring`.
 
-    A recurring job is named by its id, or by its kind and key. A failed call raises `grpc.aio.AioRpcError`; `NOT_FOUND`: there is
-    no such recurring job.
+    A recurring job is named by its id, or by its kind and key. A failed call raises `grpc.aio.AioRpcError`; `NOT_FOUND`:
+    there is no such recurring job.
     """
 
     def __init__(self, call: Callable[[str, Any], Awaitable[Any]]) -> None:
@@ -85,9 +85,9 @@ class RecurringJobs:
     ) -> RecurringJob:
         """Creates a recurring job. If its kind has one with this key, that is enabled and gets this definition.
 
-        `cadence` is `every 15m`, `cron 30 2 * * 1-5 Europe/Zurich` (UTC without a time zone) or `adaptive 15m..24h`, each with an
-        optional `jitter 30s` at its end. Without `first_at`, `every` and `adaptive` begin at once, and `cron` at its next time.
-        Safe to repeat: the same cadence keeps the time of the next run, unless it has passed.
+        `cadence` is `every 15m`, `cron 30 2 * * 1-5 Europe/Zurich` (UTC without a time zone) or `adaptive 15m..24h`, each
+        with an optional `jitter 30s` at its end. Without `first_at`, `every` and `adaptive` begin at once, and `cron` at
+        its next time. Safe to repeat: the same cadence keeps the time of the next run, unless it has passed.
         """
         job = pb.NewJob(
             kind=kind,

@@ -71,7 +71,9 @@ def enqueue(
     `connection` is a psycopg connection or cursor, or a SQLAlchemy Connection or Session. Workers see the job after the
     transaction commits. If a live job with the same kind and key exists, its id is returned and nothing is added.
     """
-    values = _values(kind, payload, queue, run_at, priority, max_attempts, timeout, key, metadata, lane, lane_pass)
+    values = _values(
+        kind, payload, queue, run_at, priority, max_attempts, timeout, key, metadata, lane, lane_pass
+    )
     library = find_library(connection, "enqueue", is_async=False)
     return int(fetch_value(library, connection, _ENQUEUE, values))
 
@@ -92,7 +94,9 @@ async def enqueue_async(
     lane_pass: bool = False,
 ) -> int:
     """Like `enqueue`, with a psycopg AsyncConnection or AsyncCursor, or a SQLAlchemy AsyncConnection or AsyncSession."""
-    values = _values(kind, payload, queue, run_at, priority, max_attempts, timeout, key, metadata, lane, lane_pass)
+    values = _values(
+        kind, payload, queue, run_at, priority, max_attempts, timeout, key, metadata, lane, lane_pass
+    )
     library = find_library(connection, "enqueue", is_async=True)
     return int(await fetch_value_async(library, connection, _ENQUEUE, values))
 

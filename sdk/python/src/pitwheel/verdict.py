@@ -24,7 +24,9 @@ class Complete:
 
     __slots__ = ("_followers", "found", "next_at", "result")
 
-    def __init__(self, result: Any = None, *, found: int | None = None, next_at: datetime | None = None) -> None:
+    def __init__(
+        self, result: Any = None, *, found: int | None = None, next_at: datetime | None = None
+    ) -> None:
         """`result`: any JSON value, stored with the job. `None`: no result.
 
         For a run of a recurring job, `found` is how many new things it found: with an adaptive cadence, a value above 0
