@@ -2,7 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import psycopg
 import pytest
@@ -13,20 +14,31 @@ from pitwheel import Client, Job
 SERVER = os.environ.get("PITWHEEL_SERVER", "")
 # In seconds. Reached only if something hangs.
 TIMEOUT = 30.0
+Found = TypeVar("Found")
 needs_server = pytest.mark.skipif(
     not (SERVER and URL), reason="needs PITWHEEL_SERVER and PITWHEEL_DATABASE_URL"
 )
 
 
-async def job_once(client: Client, job_id: int, holds: Callable[[Job], bool]) -> Job:
-    async def look() -> Job:
+async def until(look: Callable[[], Awaitable[Found | None]]) -> Found:
+    """Calls `look` until it returns a value."""
+
+    async def found() -> Found:
         while True:
-            job = await client.get(job_id)
-            if job is not None and holds(job):
-                return job
+            if (value := await look()) is not None:
+                return value
+            # The server sends a client no event to wait for: it is asked 20 times a second.
             await asyncio.sleep(0.05)
 
-    return await asyncio.wait_for(look(), TIMEOUT)
+    return await asyncio.wait_for(found(), TIMEOUT)
+
+
+async def job_once(client: Client, job_id: int, holds: Callable[[Job], bool]) -> Job:
+    async def look() -> Job | None:
+        job = await client.get(job_id)
+        return job if job is not None and holds(job) else None
+
+    return await until(look)
 
 
 async def finished(client: Client, job_id: int) -> Job:

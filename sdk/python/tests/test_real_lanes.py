@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from conftest import running
 from database import URL
-from real_server import SERVER, finished, needs_server
+from real_server import SERVER, TIMEOUT, finished, needs_server
 
 import pitwheel
 from pitwheel import Client, Context, Lane, NewJob, Worker
@@ -18,6 +18,7 @@ pytestmark = needs_server
 async def jobs_of_one_lane_run_one_at_a_time_and_in_order(client: Client, queue: str) -> None:
     lane: Lane = ["tenant", 7, None, queue]
     ran: list[int] = []
+    all_ran = asyncio.Event()
     beside: list[int] = []
     worker = Worker(SERVER, queues=[queue], slots=10)
 
@@ -25,11 +26,14 @@ async def jobs_of_one_lane_run_one_at_a_time_and_in_order(client: Client, queue:
     async def run(payload: Any, context: Context) -> None:
         beside.append(1)
         assert context.lane == lane
+        # Long enough for another job of the lane to start beside this one, if the server sent two.
         await asyncio.sleep(0.01)
         if payload == 0:
             context.then(NewJob(kind="import", payload=6, queue=queue, lane=lane))
         ran.append(payload if len(beside) == 1 else -1)
         beside.pop()
+        if len(ran) == 7:
+            all_ran.set()
 
     jobs = [NewJob(kind="import", payload=n, queue=queue, lane=lane) for n in range(5)]
     enqueued = await client.enqueue_many(jobs)
@@ -39,8 +43,7 @@ async def jobs_of_one_lane_run_one_at_a_time_and_in_order(client: Client, queue:
         last = pitwheel.enqueue(connection, "import", 5, queue=queue, lane=lane)
     async with running(worker):
         await finished(client, last)
-        while len(ran) < 7:
-            await asyncio.sleep(0.01)
+        await asyncio.wait_for(all_ran.wait(), TIMEOUT)
 
     assert ran == list(range(7))
 

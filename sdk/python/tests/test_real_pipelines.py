@@ -3,13 +3,12 @@
 Needs `pitwheel serve` at PITWHEEL_SERVER (host:port), on the database of PITWHEEL_DATABASE_URL.
 """
 
-import asyncio
 from typing import Any
 
 import grpc.aio
 import pytest
 from conftest import running
-from real_server import SERVER, TIMEOUT, needs_server
+from real_server import SERVER, needs_server, until
 
 from pitwheel import Bury, Client, Complete, Context, NewJob, NewStep, Pipeline, Worker
 
@@ -17,15 +16,12 @@ pytestmark = needs_server
 
 
 async def _ended(client: Client, pipeline_id: int) -> Pipeline:
-    async def look() -> Pipeline:
-        while True:
-            pipeline = await client.pipelines.get(pipeline_id)
-            assert pipeline is not None
-            if pipeline.state != "running":
-                return pipeline
-            await asyncio.sleep(0.05)
+    async def look() -> Pipeline | None:
+        pipeline = await client.pipelines.get(pipeline_id)
+        assert pipeline is not None
+        return pipeline if pipeline.state != "running" else None
 
-    return await asyncio.wait_for(look(), TIMEOUT)
+    return await until(look)
 
 
 def _step(name: str, queue: str, *after: str) -> NewStep:

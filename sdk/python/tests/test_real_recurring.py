@@ -3,14 +3,13 @@
 Needs `pitwheel serve` at PITWHEEL_SERVER (host:port), on the database of PITWHEEL_DATABASE_URL.
 """
 
-import asyncio
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import grpc.aio
 import pytest
 from conftest import running
-from real_server import SERVER, TIMEOUT, needs_server
+from real_server import SERVER, needs_server, until
 
 from pitwheel import Client, Complete, Context, Recurrence, RecurringJob, Worker
 
@@ -18,15 +17,12 @@ pytestmark = needs_server
 
 
 async def _after_runs(client: Client, recurring_id: int, runs: int) -> RecurringJob:
-    async def look() -> RecurringJob:
-        while True:
-            job = await client.recurring.get(recurring_id)
-            assert job is not None
-            if job.runs >= runs:
-                return job
-            await asyncio.sleep(0.05)
+    async def look() -> RecurringJob | None:
+        job = await client.recurring.get(recurring_id)
+        assert job is not None
+        return job if job.runs >= runs else None
 
-    return await asyncio.wait_for(look(), TIMEOUT)
+    return await until(look)
 
 
 async def a_run_says_what_it_found_and_when_the_next_one_is(client: Client, queue: str) -> None:

@@ -35,6 +35,7 @@ async def results_of_the_same_moment_are_one_request(
     async def greet(turns: int, context: Context) -> None:
         if turns == 0:
             await done.wait()
+        # Turns of the event loop, not time: each job ends some turns after the one before.
         for _ in range(turns):
             await asyncio.sleep(0)
 
