@@ -237,6 +237,12 @@ async def fake_server(
         await server.stop(None)
 
 
+async def some_heartbeats(server: FakeServer) -> None:
+    """A worker that would release its jobs, or open a stream, has done it by then."""
+    number = len(server.heartbeats)
+    await server.until(lambda: len(server.heartbeats) > number + 3)
+
+
 def assignment(job_id: int = 1, payload: str = "{}", **fields: Any) -> pb.Assignment:
     given = {"fence": 10 * job_id, "kind": "greet", "queue": "default", "attempt": 1, "max_attempts": 20}
     return pb.Assignment(job_id=job_id, payload=payload, **{**given, **fields})
