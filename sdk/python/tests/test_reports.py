@@ -11,6 +11,7 @@ from fake_server import TIMEOUT, FakeServer, assignment
 
 from pitwheel import Context, reporter
 from pitwheel._proto import pitwheel_pb2 as pb
+from pitwheel.backoff import Backoff
 
 
 async def _echo(payload: Any, context: Context) -> Any:
@@ -127,7 +128,9 @@ async def the_result_of_a_locked_job_is_reported_again(server: FakeServer, work:
     assert server.requests[0].results == server.requests[1].results
 
 
-async def a_result_that_is_refused_twice_blocks_no_other(server: FakeServer, work: RunWorker) -> None:
+async def a_refused_failure_blocks_no_other_and_is_reported_until_it_is_accepted(
+    server: FakeServer, work: RunWorker
+) -> None:
     server.is_bad = lambda result: result.claim.job_id == 1
     await work(_echo)
     stream = await server.stream()
@@ -136,8 +139,33 @@ async def a_result_that_is_refused_twice_blocks_no_other(server: FakeServer, wor
     stream.assign(assignment(2))
 
     await server.result(2)
+    await server.until(lambda: sum(result.HasField("fail") for result in server.results) > 2)
     stream.end()
+    await server.ended(stream.worker_id, [(1, 10)])
+    server.is_bad = lambda _: False
     await server.ended(stream.worker_id, [])
+    assert server.results[-1].fail.error == "the server refused the result: it cannot be stored"
+
+
+async def the_pauses_between_refused_failures_grow_to_five_seconds(
+    server: FakeServer, work: RunWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    next_pause = Backoff.next
+
+    def recorded(backoff: Backoff) -> float:
+        pauses.append(next_pause(backoff))
+        return 0.0
+
+    monkeypatch.setattr(Backoff, "next", recorded)
+    server.is_bad = lambda _: True
+    await work(_echo)
+    (await server.stream()).assign(assignment(1))
+    await server.until(lambda: len(server.results) > 8)
+    server.is_bad = lambda _: False
+
+    longest = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
+    assert all(0.5 * most <= pause <= most for pause, most in zip(pauses, longest, strict=False))
 
 
 async def results_and_held_jobs_name_their_worker(server: FakeServer, work: RunWorker) -> None:

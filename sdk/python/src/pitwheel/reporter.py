@@ -35,13 +35,13 @@ SendReport = Callable[[pb.ReportResultRequest, float], Awaitable[pb.ReportResult
 class Report:
     """A result to send."""
 
-    __slots__ = ("held", "is_substitute", "result")
+    __slots__ = ("held", "pauses", "result")
 
-    def __init__(self, held: HeldJob, result: pb.Result, is_substitute: bool = False) -> None:
+    def __init__(self, held: HeldJob, result: pb.Result, pauses: Backoff | None = None) -> None:
         self.held = held
         self.result = result
-        #: This result replaces one that the server refused.
-        self.is_substitute = is_substitute
+        #: The pauses between the failures that take the place of a refused result. `None`: none was refused.
+        self.pauses = pauses
         job_id, fence = held.claim
         result.claim.job_id = job_id
         result.claim.fence = fence
@@ -63,7 +63,7 @@ class Reporter:
     def __init__(
         self, send: SendReport, running: Mapping[HeldJob, object], settled: Callable[[HeldJob], None]
     ) -> None:
-        """`settled` is called for each job whose result was written, lost or finally refused."""
+        """`settled` is called for each job whose result was written or lost."""
         self._send = send
         self._running = running
         self._settled = settled
@@ -73,8 +73,8 @@ class Reporter:
         self._progress: OrderedDict[HeldJob, pb.Progress] = OrderedDict()
         self._has_work = asyncio.Event()
         self._is_closing = False
-        #: Results that wait because another transaction has locked their job.
-        self._locked = 0
+        #: How many results wait to be reported again: of locked jobs, and in the place of refused ones.
+        self._set_aside = 0
 
     def put(self, held: HeldJob, result: pb.Result) -> None:
         # The result carries the progress.
@@ -96,7 +96,7 @@ class Reporter:
             if batch := self._take():
                 await self._report(batch)
             if not self._queue and not self._progress:
-                if self._is_closing and not self._locked:
+                if self._is_closing and not self._set_aside:
                     return
                 self._has_work.clear()
 
@@ -148,24 +148,25 @@ class Reporter:
             written = response.written[index] if index < len(response.written) else pb.WRITTEN_YES
             if written == pb.WRITTEN_REFUSED:
                 problem = response.problems[index] if index < len(response.problems) else "it is invalid"
-                await self._replace(report, problem)
+                self._replace(report, problem)
                 continue
             if written == pb.WRITTEN_LOCKED:
-                self._put_again(report)
+                # Progress is not repeated: the result carries the last one.
+                if not report.is_progress:
+                    self._put_later(report, LOCKED_SECONDS)
                 continue
             if written == pb.WRITTEN_LOST:
                 self._lost(report, tries)
             if not report.is_progress:
                 self._settled(report.held)
 
-    def _put_again(self, report: Report) -> None:
-        """Reports a result again, after a pause: another transaction has locked its job."""
-        if not report.is_progress:
-            self._locked += 1
-            asyncio.get_running_loop().call_later(LOCKED_SECONDS, self._put_unlocked, report)
+    def _put_later(self, report: Report, pause: float) -> None:
+        """Reports a result after a pause. The others need not wait for it."""
+        self._set_aside += 1
+        asyncio.get_running_loop().call_later(pause, self._put_now, report)
 
-    def _put_unlocked(self, report: Report) -> None:
-        self._locked -= 1
+    def _put_now(self, report: Report) -> None:
+        self._set_aside -= 1
         self._queue.append(report)
         self._has_work.set()
 
@@ -176,19 +177,21 @@ class Reporter:
             await self._report(batch[:middle])
             await self._report(batch[middle:])
             return
-        await self._replace(batch[0], error.details() or status_text(error))
+        self._replace(batch[0], error.details() or status_text(error))
 
-    async def _replace(self, report: Report, problem: str) -> None:
-        """Reports a failed attempt in the place of a refused result. Its error is the server's message."""
+    def _replace(self, report: Report, problem: str) -> None:
+        """Reports a failed attempt in the place of a refused result, a little later. Its error is the server's message.
+
+        The failure may be refused too, for as long as the reason lasts. Without an answer the job would stay running, and
+        its lease be renewed, until this process ends.
+        """
         job_id = report.held.claim[0]
         log.error("the server refused the result of job %d: %s", job_id, problem)
         if report.is_progress:
             return
-        if report.is_substitute:
-            self._settled(report.held)
-            return
-        substitute = failed(f"the server refused the result: {problem}")
-        await self._report([Report(report.held, substitute, is_substitute=True)])
+        pauses = report.pauses or Backoff()
+        failure = failed(f"the server refused the result: {problem}")
+        self._put_later(Report(report.held, failure, pauses), pauses.next())
 
     def _lost(self, report: Report, tries: int) -> None:
         # The handler's own transaction completed the job and is committed: the job is settled, not lost.

@@ -117,7 +117,7 @@ class Runner:
         self.reporter.put(held, result)
 
     def settled(self, held: HeldJob) -> None:
-        """The result was written, lost or finally refused: this worker no longer holds the job."""
+        """The result was written or lost: this worker no longer holds the job."""
         stream = held.stream
         stream.held.pop(held.claim, None)
         if not stream.is_open and not stream.held:
