@@ -20,6 +20,10 @@ from pitwheel.span import to_duration
 
 # In seconds. Reached only if something hangs.
 TIMEOUT = 10.0
+# What gRPC makes of the answer of a proxy that speaks HTTP only.
+PROXY_413 = (grpc.StatusCode.UNKNOWN, "Received http2 header with status: 413")
+# Every error of the server itself has a code of its own.
+OF_THE_SERVER = (("pitwheel-error", "busy"),)
 
 
 class FakeStream:
@@ -55,6 +59,9 @@ class FakeServer(WorkerServiceServicer):  # type: ignore[misc]
         self.refuse_streams: list[grpc.StatusCode] = []
         self.refuse_reports: list[grpc.StatusCode] = []
         self.refuse_heartbeats: list[grpc.StatusCode] = []
+        #: Reports with more bytes fail with `too_large`, as at a proxy in front of the server.
+        self.bytes_max = 4 * 1024 * 1024
+        self.too_large = PROXY_413
         #: Results that are answered with WRITTEN_REFUSED, each with what is wrong with it.
         self.problems: dict[int, str] = {}
         #: Jobs whose result is answered with WRITTEN_LOCKED once.
@@ -119,8 +126,10 @@ class FakeServer(WorkerServiceServicer):  # type: ignore[misc]
         self.requests.append(request)
         await self._change()
         await self.answers.wait()
+        if request.ByteSize() > self.bytes_max:
+            await context.abort(*self.too_large)
         if self.refuse_reports:
-            await context.abort(self.refuse_reports.pop(0), "refused")
+            await context.abort(self.refuse_reports.pop(0), "refused", OF_THE_SERVER)
         if any(self.is_bad(result) for result in request.results):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "it cannot be stored")
         written = [self._written(result) for result in request.results]

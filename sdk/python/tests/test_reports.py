@@ -1,13 +1,14 @@
 """Reports are sent in batches and repeated until answered. One refused result does not block the others."""
 
 import asyncio
+import json
 import logging
 from typing import Any
 
 import grpc
 import pytest
 from conftest import RunWorker
-from fake_server import TIMEOUT, FakeServer, assignment
+from fake_server import PROXY_413, TIMEOUT, FakeServer, assignment
 
 from pitwheel import Context, reporter
 from pitwheel._proto import pitwheel_pb2 as pb
@@ -76,14 +77,21 @@ async def a_request_stays_within_the_servers_size_limit(server: FakeServer, work
 
 
 @pytest.mark.parametrize(
-    "code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.INTERNAL]
+    "code",
+    [
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+    ],
 )
 async def a_report_is_repeated_until_it_is_answered(
     server: FakeServer, work: RunWorker, code: grpc.StatusCode
 ) -> None:
     server.refuse_reports = [code, code]
     await work(_echo)
-    (await server.stream()).assign(assignment(1), assignment(2))
+    large = json.dumps("x" * 100_000)
+    (await server.stream()).assign(assignment(1, large), assignment(2, large))
 
     await server.until(lambda: len(server.requests) == 3)
     assert server.requests[0] == server.requests[1] == server.requests[2]
@@ -166,6 +174,52 @@ async def the_pauses_between_refused_failures_grow_to_five_seconds(
 
     longest = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
     assert all(0.5 * most <= pause <= most for pause, most in zip(pauses, longest, strict=False))
+
+
+_OF_A_PROXY = [PROXY_413, (grpc.StatusCode.RESOURCE_EXHAUSTED, "received message larger than max")]
+
+
+@pytest.mark.parametrize("too_large", _OF_A_PROXY)
+async def a_report_that_is_too_large_for_a_proxy_is_split(
+    server: FakeServer, work: RunWorker, too_large: tuple[grpc.StatusCode, str]
+) -> None:
+    server.bytes_max, server.too_large = 250_000, too_large
+    await work(_echo)
+    (await server.stream()).assign(*(assignment(n, json.dumps("x" * 100_000)) for n in range(1, 9)))
+
+    def written() -> list[int]:
+        taken = [request for request in server.requests if request.ByteSize() < 250_000]
+        return sorted(result.claim.job_id for request in taken for result in request.results)
+
+    await server.until(lambda: written() == [1, 2, 3, 4, 5, 6, 7, 8])
+    assert all(result.HasField("complete") for result in server.results)
+
+
+@pytest.mark.parametrize("too_large", _OF_A_PROXY)
+async def a_result_that_is_too_large_for_a_proxy_fails_only_its_own_job(
+    server: FakeServer, work: RunWorker, too_large: tuple[grpc.StatusCode, str]
+) -> None:
+    server.bytes_max, server.too_large = 150_000, too_large
+    await work(_echo)
+    payloads = [json.dumps("x" * size) for size in (10, 200_000, 10)]
+    (await server.stream()).assign(*(assignment(n, payload) for n, payload in enumerate(payloads, 1)))
+
+    error = (await server.result(2, "fail")).fail.error
+    assert error.startswith("the report of the result has 200")
+    assert error.endswith(f"({too_large[0].name}: {too_large[1]})")
+    for job_id in (1, 3):
+        assert (await server.result(job_id)).HasField("complete")
+
+
+async def a_small_report_is_not_too_large_for_a_proxy(server: FakeServer, work: RunWorker) -> None:
+    server.bytes_max = 0
+    await work(_echo)
+    (await server.stream()).assign(assignment(1))
+    await server.until(lambda: len(server.requests) > 2)
+    server.bytes_max = 1000
+
+    await server.until(lambda: len(server.requests) > 3)
+    assert all(result.HasField("complete") for result in server.results)
 
 
 async def results_and_held_jobs_name_their_worker(server: FakeServer, work: RunWorker) -> None:

@@ -12,6 +12,8 @@ Metadata: TypeAlias = tuple[tuple[str, str], ...]
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 # Batches are cut at half of gRPC's default limit of 4 MiB, which a proxy may enforce.
 BATCH_BYTES_MAX = 2 * 1024 * 1024
+# The metadata in which an error of the server carries its code.
+ERROR_CODE_KEY = "pitwheel-error"
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
     # Detects a dead connection within 15 seconds.

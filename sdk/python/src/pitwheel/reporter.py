@@ -5,13 +5,13 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping
 
-import grpc
 import grpc.aio
 
 from ._proto import pitwheel_pb2 as pb
 from .attempt import failed
 from .backoff import Backoff
 from .channel import BATCH_BYTES_MAX, status_text
+from .refusal import refusal
 from .stream import HeldJob
 
 log = logging.getLogger("pitwheel")
@@ -26,8 +26,6 @@ CALL_SECONDS_MAX = 10.0
 PROGRESS_INTERVAL_SECONDS = 1.0
 # The result of a job that another transaction has locked is reported again after this time.
 LOCKED_SECONDS = 0.2
-# The server cannot store something in the batch. Repeating it does not help.
-REFUSED_CODES = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE)
 
 SendReport = Callable[[pb.ReportResultRequest, float], Awaitable[pb.ReportResultResponse]]
 
@@ -139,8 +137,8 @@ class Reporter:
                 response = await self._send(request, CALL_SECONDS_MAX)
                 break
             except grpc.aio.AioRpcError as error:
-                if error.code() in REFUSED_CODES:
-                    await self._refused(batch, error)
+                if problem := refusal(error, request.ByteSize()):
+                    await self._refused(batch, problem)
                     return
                 log.warning("cannot report %d results, retrying: %s", len(batch), status_text(error))
             await asyncio.sleep(backoff.next())
@@ -148,7 +146,7 @@ class Reporter:
             written = response.written[index] if index < len(response.written) else pb.WRITTEN_YES
             if written == pb.WRITTEN_REFUSED:
                 problem = response.problems[index] if index < len(response.problems) else "it is invalid"
-                self._replace(report, problem)
+                self._replace(report, f"the server refused the result: {problem}")
                 continue
             if written == pb.WRITTEN_LOCKED:
                 # Progress is not repeated: the result carries the last one.
@@ -170,28 +168,27 @@ class Reporter:
         self._queue.append(report)
         self._has_work.set()
 
-    async def _refused(self, batch: list[Report], error: grpc.aio.AioRpcError) -> None:
-        """Bisects a batch that the server refused as a whole, to find the result that is the reason."""
+    async def _refused(self, batch: list[Report], problem: str) -> None:
+        """Bisects a batch that was refused as a whole, until the result that is the reason stands alone."""
         if len(batch) > 1:
             middle = len(batch) // 2
             await self._report(batch[:middle])
             await self._report(batch[middle:])
             return
-        self._replace(batch[0], error.details() or status_text(error))
+        self._replace(batch[0], problem)
 
     def _replace(self, report: Report, problem: str) -> None:
-        """Reports a failed attempt in the place of a refused result, a little later. Its error is the server's message.
+        """Reports a failed attempt in the place of a refused result, a little later. Its error is `problem`.
 
         The failure may be refused too, for as long as the reason lasts. Without an answer the job would stay running, and
         its lease be renewed, until this process ends.
         """
         job_id = report.held.claim[0]
-        log.error("the server refused the result of job %d: %s", job_id, problem)
+        log.error("the report of job %d is not accepted: %s", job_id, problem)
         if report.is_progress:
             return
         pauses = report.pauses or Backoff()
-        failure = failed(f"the server refused the result: {problem}")
-        self._put_later(Report(report.held, failure, pauses), pauses.next())
+        self._put_later(Report(report.held, failed(problem), pauses), pauses.next())
 
     def _lost(self, report: Report, tries: int) -> None:
         # The handler's own transaction completed the job and is committed: the job is settled, not lost.
