@@ -7,7 +7,6 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from google.protobuf.duration_pb2 import Duration
 
 from pitwheel._proto import pitwheel_pb2 as pb
 from pitwheel._proto.pitwheel_pb2_grpc import (
@@ -50,7 +49,10 @@ class FakeServer(WorkerServiceServicer):  # type: ignore[misc]
 
     def __init__(self) -> None:
         self.address = ""
+        self.lease = 30.0
         self.heartbeat_every = 0.05
+        #: How many streams were asked for, also those without a Welcome.
+        self.asked = 0
         self.streams: list[FakeStream] = []
         self.requests: list[pb.ReportResultRequest] = []
         self.heartbeats: list[pb.HeartbeatRequest] = []
@@ -74,6 +76,9 @@ class FakeServer(WorkerServiceServicer):  # type: ignore[misc]
         self.cancelled: list[pb.Claim] = []
         self.dead: list[int] = []
         self.draining: list[int] = []
+        #: Streams are welcomed only while this is set.
+        self.welcomes = asyncio.Event()
+        self.welcomes.set()
         #: Reports are answered only while this is set.
         self.answers = asyncio.Event()
         self.answers.set()
@@ -89,12 +94,15 @@ class FakeServer(WorkerServiceServicer):  # type: ignore[misc]
         self.metadata.extend(context.invocation_metadata())
         if self.refuse_streams:
             await context.abort(self.refuse_streams.pop(0), "refused")
+        self.asked += 1
+        await self._change()
+        await self.welcomes.wait()
         stream = FakeStream(len(self.streams) + 1, request)
         try:
             yield pb.StreamJobsResponse(
                 welcome=pb.Welcome(
                     worker_id=stream.worker_id,
-                    lease=Duration(seconds=30),
+                    lease=to_duration(self.lease),
                     heartbeat_every=to_duration(self.heartbeat_every),
                 )
             )

@@ -10,6 +10,7 @@ from pitwheel._proto import pitwheel_pb2 as pb
 from pitwheel.attempt import ERROR_CHARS_MAX, Attempt, completed, failed
 from pitwheel.context import NOTE_CHARS_MAX
 from pitwheel.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX
+from pitwheel.lease import Lease, now
 from pitwheel.new_job import to_proto
 from pitwheel.reporter import RESULTS_MAX
 from pitwheel.result import RESULT_BYTES_MAX
@@ -26,7 +27,7 @@ WIDE = "🦀"
 def _held(number: int) -> HeldJob:
     attempt = Attempt(None, assignment(LARGE_NUMBER + number, fence=LARGE_NUMBER))
     attempt.context.progress(0.5, WIDE * NOTE_CHARS_MAX)
-    return HeldJob(attempt, Stream(LARGE_NUMBER, None))
+    return HeldJob(attempt, Stream(LARGE_NUMBER, None, Lease(30, now())))
 
 
 def _largest_completion() -> pb.Result:

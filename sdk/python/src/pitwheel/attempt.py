@@ -60,6 +60,11 @@ class Attempt:
         self._expired = False
         self._releasing = False
 
+    @property
+    def has_begun(self) -> bool:
+        """The handler was called."""
+        return self._task is not None
+
     async def run(self) -> pb.Result:
         """Runs the handler and returns how the attempt ended. The caller adds the claim."""
         # The server sends only the kinds in the request. If it sends another one, a different worker must run the job.

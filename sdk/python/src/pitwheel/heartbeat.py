@@ -9,6 +9,7 @@ import grpc.aio
 from ._proto import pitwheel_pb2 as pb
 from .backoff import Backoff
 from .channel import status_text
+from .lease import now
 from .runner import Runner
 from .stream import Stream
 
@@ -75,6 +76,7 @@ class Heartbeats:
             if not stream.held:
                 finished.append(stream)
         # With a timeout, so that a call that hangs does not delay the next heartbeats.
+        sent_at = now()
         response = await self._send(request, max(self._interval, RETRY_SECONDS_MAX))
         for stream in finished:
             self._runner.forget(stream)
@@ -84,5 +86,7 @@ class Heartbeats:
             self._drain()
         dead = set(response.dead_worker_ids)
         for stream in streams:
-            if stream.worker_id in dead and stream not in finished:
+            if stream.worker_id not in dead:
+                stream.lease.renew(sent_at)
+            elif stream not in finished:
                 self._runner.lost(stream)

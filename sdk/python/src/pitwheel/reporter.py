@@ -197,9 +197,9 @@ class Reporter:
         job_id, fence = report.held.claim
         if report.is_progress:
             report.held.attempt.context.cancelled.set()
-        # In a repeated request, the first one may have been written without its response arriving, and the server may not
-        # remember it: no warning.
-        elif tries == 1:
+        # No warning for a job whose handler was not called, nor for a repeated request: the first one may have been written
+        # without its response arriving, and the server may not remember it.
+        elif tries == 1 and report.held.attempt.has_begun:
             log.warning(
                 "lost: job %d (fence %d) was given to another worker or settled while it was running here",
                 job_id,

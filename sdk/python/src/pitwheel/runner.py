@@ -76,6 +76,15 @@ class Runner:
             self._finish(held, released())
 
     def _start(self, held: HeldJob) -> None:
+        # After the process was stopped, or its event loop was blocked, for longer than the lease, jobs are read that were
+        # sent before: others may run them now. That the worker is dead is known only after its next heartbeat.
+        if held.stream.is_dead or held.stream.lease.has_ended():
+            context = held.attempt.context
+            log.warning(
+                "released: job %d of kind `%s` arrived too late for its lease", context.id, context.kind
+            )
+            self._finish(held, released())
+            return
         self.free -= 1
         held.attempt.on_overdue = partial(self._overdue, held)
         self.running[held] = asyncio.create_task(self._run(held))
@@ -93,7 +102,7 @@ class Runner:
             self.free += 1
             if not held.stream.is_open:
                 self.slots.freed()
-            if self.waiting:
+            while self.waiting and self.free > 0:
                 self._start(self.waiting.popleft())
         self._finish(held, result)
 

@@ -3,14 +3,16 @@
 from typing import Any
 
 from .attempt import Attempt
+from .lease import Lease
 
 
 class Stream:
     """One stream, which the server registers as one worker. It is kept until its last job is reported."""
 
-    def __init__(self, worker_id: int, call: Any) -> None:
+    def __init__(self, worker_id: int, call: Any, lease: Lease) -> None:
         self.worker_id = worker_id
         self.call = call
+        self.lease = lease
         self.held: dict[tuple[int, int], HeldJob] = {}
         self.is_open = True
         #: The server declared the worker dead and gives its jobs to other workers.

@@ -22,6 +22,7 @@ from .backoff import Backoff
 from .channel import Metadata, Tls, open_channel, status_text, token_metadata
 from .context import Context
 from .heartbeat import Heartbeats
+from .lease import Lease, now
 from .runner import Runner
 from .span import Span, from_duration, to_seconds
 from .stream import Stream
@@ -320,12 +321,14 @@ class _Run:
         request = pb.StreamJobsRequest()
         request.CopyFrom(self._request)
         request.slots = slots
+        asked_at = now()
         call = self._open(request)
         stream: Stream | None = None
         try:
             async for response in call:
                 if response.HasField("welcome"):
-                    stream = self._welcome(response.welcome, call)
+                    lease = Lease(from_duration(response.welcome.lease), asked_at)
+                    stream = self._welcome(response.welcome, call, lease)
                 elif response.HasField("claim_refused"):
                     self.refusal = _refusal(response.claim_refused.reason)
                     self._refused.set()
@@ -344,11 +347,11 @@ class _Run:
             kept = 0 if stream is None else self._runner.ended(stream)
             self._runner.slots.ended(slots, kept)
 
-    def _welcome(self, welcome: pb.Welcome, call: Any) -> Stream:
+    def _welcome(self, welcome: pb.Welcome, call: Any, lease: Lease) -> Stream:
         log.info("receiving jobs as worker %d", welcome.worker_id)
         self._was_welcomed = True
         self._heartbeats.set_interval(from_duration(welcome.heartbeat_every))
-        stream = Stream(welcome.worker_id, call)
+        stream = Stream(welcome.worker_id, call, lease)
         self._runner.opened(stream)
         return stream
 
