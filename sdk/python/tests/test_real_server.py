@@ -193,6 +193,35 @@ async def a_valid_token_is_accepted_and_a_wrong_one_is_refused(queue: str) -> No
     assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED
 
 
+async def a_viewer_reads_a_failed_job_of_a_redacted_kind_without_its_contents(
+    client: Client, queue: str
+) -> None:
+    await asyncio.to_thread(_call, "PUT", f"kinds/{queue}", {"redacted": True})
+    viewer = await asyncio.to_thread(_call, "POST", "tokens", {"name": queue, "role": "viewer"})
+    worker = Worker(SERVER, queues=[queue])
+
+    @worker.handler(queue)
+    async def fail(payload: Any, context: Context) -> None:
+        context.progress(0.5, "secret note")
+        raise Bury("secret error")
+
+    secrets: dict[str, Any] = {"key": "secret key", "metadata": "secret metadata", "lane": "secret lane"}
+    job_id = (await client.enqueue(queue, "secret payload", queue=queue, **secrets)).id
+    async with running(worker):
+        full = await finished(client, job_id)
+    async with Client(SERVER, token=viewer["secret"]) as of_viewer:
+        seen = await of_viewer.get(job_id)
+
+    assert (full.payload, full.note, full.errors[0]["message"]) == (
+        "secret payload",
+        "secret note",
+        "secret error",
+    )
+    assert seen is not None and seen.redacted and "secret" not in str(seen)
+    assert (seen.state, seen.kind, seen.attempt, len(seen.errors)) == ("dead", queue, 1, 1)
+    assert (seen.payload, seen.key, seen.note, seen.errors[0]["message"]) == (None, None, None, None)
+
+
 async def a_worker_that_is_asked_to_drain_finishes_and_returns(client: Client, queue: str) -> None:
     started, go = asyncio.Event(), asyncio.Event()
     worker = Worker(SERVER, queues=[queue], grace=0, name=queue)
