@@ -4,11 +4,10 @@ import asyncio
 import inspect
 import logging
 import os
-import signal
 import socket
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, TypeVar, get_args
 
@@ -24,6 +23,7 @@ from .context import Context
 from .heartbeat import Heartbeats
 from .lease import Lease, now
 from .runner import Runner
+from .signals import on_signals
 from .span import Span, from_duration, to_seconds
 from .stream import Stream
 
@@ -122,10 +122,10 @@ class Worker:
     async def run(self) -> None:
         """Runs jobs until SIGINT, SIGTERM or `stop`, then shuts down.
 
-        A shutdown takes no more jobs, waits up to the grace time for the running ones, and releases the rest. A second
-        signal ends the grace time. Cancelling this coroutine also shuts down, without the grace time; a second cancellation
-        ends the shutdown. A worker that is asked to drain returns when its running jobs have finished, without a time limit
-        until a signal or `stop`.
+        A signal stops all workers of the process. A shutdown takes no more jobs, waits up to the grace time for the running
+        ones, and releases the rest. A second signal ends the grace time. Cancelling this coroutine also shuts down, without
+        the grace time; a second cancellation ends the shutdown. A worker that is asked to drain returns when its running
+        jobs have finished, without a time limit until a signal or `stop`.
 
         Raises `grpc.aio.AioRpcError` if the server refuses the first stream, for example because of the token or the name
         of a queue.
@@ -161,7 +161,7 @@ class Worker:
         async with open_channel(self._address, self._tls) as channel:
             self._run = _Run(channel, metadata, request, self._handlers, self._grace)
             try:
-                with _on_signals(self.stop):
+                with on_signals(self.stop):
                     await self._run.run()
                 return self._run.refusal
             finally:
@@ -369,19 +369,3 @@ def _unary(method: Any, metadata: Metadata) -> Callable[[Any, float], Awaitable[
         return call
 
     return send
-
-
-@contextmanager
-def _on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Calls `stop` at SIGINT and SIGTERM. Has no effect outside the main thread and on Windows."""
-    loop = asyncio.get_running_loop()
-    taken = []
-    with suppress(NotImplementedError, RuntimeError, ValueError):
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop)
-            taken.append(number)
-    try:
-        yield
-    finally:
-        for number in taken:
-            loop.remove_signal_handler(number)
