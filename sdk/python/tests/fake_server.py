@@ -32,15 +32,18 @@ class FakeStream:
         self.worker_id = worker_id
         self.request = request
         self.is_finished = asyncio.Event()
-        self._events: asyncio.Queue[pb.Assignments | grpc.StatusCode] = asyncio.Queue()
+        self._events: asyncio.Queue[pb.StreamJobsResponse | grpc.StatusCode] = asyncio.Queue()
 
     def assign(self, *jobs: pb.Assignment) -> None:
-        self._events.put_nowait(pb.Assignments(jobs=jobs))
+        self.send(pb.StreamJobsResponse(assignments=pb.Assignments(jobs=jobs)))
+
+    def send(self, response: pb.StreamJobsResponse) -> None:
+        self._events.put_nowait(response)
 
     def end(self, code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE) -> None:
         self._events.put_nowait(code)
 
-    async def next(self) -> pb.Assignments | grpc.StatusCode:
+    async def next(self) -> pb.StreamJobsResponse | grpc.StatusCode:
         return await self._events.get()
 
 
@@ -110,10 +113,10 @@ class FakeServer(WorkerServiceServicer):  # type: ignore[misc]
             await self._change()
             while True:
                 event = await stream.next()
-                if not isinstance(event, pb.Assignments):
+                if not isinstance(event, pb.StreamJobsResponse):
                     await context.abort(event, "the stream broke")
                     return
-                yield pb.StreamJobsResponse(assignments=event)
+                yield event
         finally:
             stream.is_finished.set()
 

@@ -8,6 +8,7 @@ import pytest
 from fake_server import TIMEOUT, FakeServer, assignment
 
 from pitwheel import Context, Worker
+from pitwheel._proto import pitwheel_pb2 as pb
 
 
 def _worker(server: FakeServer, ends: asyncio.Event, began: asyncio.Event | None = None) -> Worker:
@@ -43,6 +44,18 @@ async def a_stream_that_breaks_before_the_job_came_is_opened_again(server: FakeS
     ends.set()
     run = asyncio.create_task(_worker(server, ends).run_job(7))
     (await server.stream()).end()
+    (await server.stream(2)).assign(assignment(7))
+    assert await asyncio.wait_for(run, TIMEOUT) is None
+    assert len(server.results) == 1
+
+
+async def an_event_of_a_later_version_is_not_taken_for_the_job(server: FakeServer) -> None:
+    ends = asyncio.Event()
+    ends.set()
+    run = asyncio.create_task(_worker(server, ends).run_job(7))
+    first = await server.stream()
+    first.send(pb.StreamJobsResponse.FromString(b"\x7a\x00"))  # Field 15, empty.
+    first.end()
     (await server.stream(2)).assign(assignment(7))
     assert await asyncio.wait_for(run, TIMEOUT) is None
     assert len(server.results) == 1

@@ -335,7 +335,8 @@ class _Run:
                     return
                 elif response.HasField("cancels"):
                     self._runner.cancel((claim.job_id, claim.fence) for claim in response.cancels.claims)
-                elif stream is not None:
+                # Anything else is an event of a later version.
+                elif stream is not None and response.HasField("assignments"):
                     self._was_assigned = True
                     self._runner.assigned(stream, response.assignments.jobs)
         except asyncio.CancelledError:
