@@ -305,6 +305,20 @@ async def the_last_progress_is_sent_with_the_result(server: FakeServer, work: Ru
     assert (round(progress.fraction, 3), progress.note) == (0.9, "almost")
 
 
+async def the_last_progress_is_sent_with_the_failure_in_the_place_of_a_refused_result(
+    server: FakeServer, work: RunWorker
+) -> None:
+    async def greet(payload: Any, context: Context) -> str:
+        context.progress(0.9, "almost")
+        return "refused"
+
+    server.problems[1] = "the result is not JSON"
+    await work(greet)
+    (await server.stream()).assign(assignment(1))
+
+    assert (await server.result(1, "fail")).last_progress.note == "almost"
+
+
 async def progress_of_a_job_that_has_ended_is_sent_with_its_result(
     server: FakeServer, work: RunWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -187,8 +187,11 @@ class Reporter:
         log.error("the report of job %d is not accepted: %s", job_id, problem)
         if report.is_progress:
             return
+        failure = failed(problem)
+        if report.result.HasField("last_progress"):
+            failure.last_progress.CopyFrom(report.result.last_progress)
         pauses = report.pauses or Backoff()
-        self._put_later(Report(report.held, failed(problem), pauses), pauses.next())
+        self._put_later(Report(report.held, failure, pauses), pauses.next())
 
     def _lost(self, report: Report, tries: int) -> None:
         # The handler's own transaction completed the job and is committed: the job is settled, not lost.
