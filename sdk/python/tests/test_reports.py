@@ -90,8 +90,7 @@ async def a_report_is_repeated_until_it_is_answered(
 ) -> None:
     server.refuse_reports = [code, code]
     await work(_echo)
-    large = json.dumps("x" * 100_000)
-    (await server.stream()).assign(assignment(1, large), assignment(2, large))
+    (await server.stream()).assign(assignment(1, json.dumps("x" * 100_000)))
 
     await server.until(lambda: len(server.requests) == 3)
     assert server.requests[0] == server.requests[1] == server.requests[2]
@@ -179,8 +178,11 @@ async def the_pauses_between_refused_failures_grow_to_five_seconds(
 _OF_A_PROXY = [PROXY_413, (grpc.StatusCode.RESOURCE_EXHAUSTED, "received message larger than max")]
 
 
-@pytest.mark.parametrize("too_large", _OF_A_PROXY)
-async def a_report_that_is_too_large_for_a_proxy_is_split(
+_TOO_SLOW = (grpc.StatusCode.DEADLINE_EXCEEDED, "the body was not complete after 10s")
+
+
+@pytest.mark.parametrize("too_large", [*_OF_A_PROXY, _TOO_SLOW])
+async def a_report_that_is_too_large_for_a_proxy_or_the_connection_is_split(
     server: FakeServer, work: RunWorker, too_large: tuple[grpc.StatusCode, str]
 ) -> None:
     server.bytes_max, server.too_large = 250_000, too_large
@@ -193,6 +195,21 @@ async def a_report_that_is_too_large_for_a_proxy_is_split(
 
     await server.until(lambda: written() == [1, 2, 3, 4, 5, 6, 7, 8])
     assert all(result.HasField("complete") for result in server.results)
+
+
+async def no_result_of_a_split_report_is_called_lost_that_may_have_been_written_before(
+    server: FakeServer, work: RunWorker, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.bytes_max, server.too_large = 150_000, _TOO_SLOW
+    server.lost = {1, 2}
+    await work(_echo)
+    stream = await server.stream()
+    stream.assign(*(assignment(n, json.dumps("x" * 100_000)) for n in (1, 2)))
+    await server.until(lambda: len(server.requests) == 3)
+    stream.end()
+
+    await server.ended(stream.worker_id, [])
+    assert "lost" not in caplog.text
 
 
 @pytest.mark.parametrize("too_large", _OF_A_PROXY)

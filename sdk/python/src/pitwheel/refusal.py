@@ -7,7 +7,7 @@ from .channel import ERROR_CODE_KEY, status_text
 
 # The server cannot store something in the report.
 REFUSED_CODES = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE)
-# A smaller report is not refused for its size by anything between a worker and its server.
+# A smaller report is not refused for its size by anything between a worker and its server, nor is it slow because of it.
 LARGE_BYTES = 64 * 1024
 # How gRPC describes the answer of a proxy that speaks HTTP only. The code is UNKNOWN.
 HTTP_TOO_LARGE = "http2 header with status: 413"
@@ -23,6 +23,11 @@ def refusal(error: grpc.aio.AioRpcError, size: int) -> str | None:
             f"store the data elsewhere and return a reference ({status_text(error)})"
         )
     return None
+
+
+def is_too_slow(error: grpc.aio.AioRpcError, size: int) -> bool:
+    """A report of `size` bytes was not sent, or not answered, in time: over a slow connection a smaller one may be."""
+    return size >= LARGE_BYTES and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 def _is_too_large(error: grpc.aio.AioRpcError) -> bool:

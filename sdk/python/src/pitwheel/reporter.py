@@ -11,7 +11,7 @@ from ._proto import pitwheel_pb2 as pb
 from .attempt import failed
 from .backoff import Backoff
 from .channel import BATCH_BYTES_MAX, status_text
-from .refusal import refusal
+from .refusal import is_too_slow, refusal
 from .stream import HeldJob
 
 log = logging.getLogger("pitwheel")
@@ -127,18 +127,26 @@ class Reporter:
             batch.append(report)
         return batch
 
-    async def _report(self, batch: list[Report]) -> None:
+    async def _report(self, batch: list[Report], is_repeated: bool = False) -> None:
+        """Reports until the server answers. `is_repeated`: a report before this one may have been written."""
         request = pb.ReportResultRequest(results=[report.result for report in batch])
         backoff = Backoff()
-        tries = 0
         while True:
-            tries += 1
             try:
                 response = await self._send(request, CALL_SECONDS_MAX)
                 break
             except grpc.aio.AioRpcError as error:
-                if problem := refusal(error, request.ByteSize()):
-                    await self._refused(batch, problem)
+                size = request.ByteSize()
+                problem = refusal(error, size)
+                is_repeated = is_repeated or problem is None
+                if len(batch) > 1 and (problem or is_too_slow(error, size)):
+                    # Until the result that is the reason stands alone.
+                    middle = len(batch) // 2
+                    await self._report(batch[:middle], is_repeated)
+                    await self._report(batch[middle:], is_repeated)
+                    return
+                if problem:
+                    self._replace(batch[0], problem)
                     return
                 log.warning("cannot report %d results, retrying: %s", len(batch), status_text(error))
             await asyncio.sleep(backoff.next())
@@ -154,7 +162,7 @@ class Reporter:
                     self._put_later(report, LOCKED_SECONDS)
                 continue
             if written == pb.WRITTEN_LOST:
-                self._lost(report, tries)
+                self._lost(report, is_repeated)
             if not report.is_progress:
                 self._settled(report.held)
 
@@ -167,15 +175,6 @@ class Reporter:
         self._set_aside -= 1
         self._queue.append(report)
         self._has_work.set()
-
-    async def _refused(self, batch: list[Report], problem: str) -> None:
-        """Bisects a batch that was refused as a whole, until the result that is the reason stands alone."""
-        if len(batch) > 1:
-            middle = len(batch) // 2
-            await self._report(batch[:middle])
-            await self._report(batch[middle:])
-            return
-        self._replace(batch[0], problem)
 
     def _replace(self, report: Report, problem: str) -> None:
         """Reports a failed attempt in the place of a refused result, a little later. Its error is `problem`.
@@ -193,7 +192,7 @@ class Reporter:
         pauses = report.pauses or Backoff()
         self._put_later(Report(report.held, failure, pauses), pauses.next())
 
-    def _lost(self, report: Report, tries: int) -> None:
+    def _lost(self, report: Report, is_repeated: bool) -> None:
         # The handler's own transaction completed the job and is committed: the job is settled, not lost.
         if report.is_completed_by_handler:
             return
@@ -202,7 +201,7 @@ class Reporter:
             report.held.attempt.context.cancelled.set()
         # No warning for a job whose handler was not called, nor for a repeated request: the first one may have been written
         # without its response arriving, and the server may not remember it.
-        elif tries == 1 and report.held.attempt.has_begun:
+        elif not is_repeated and report.held.attempt.has_begun:
             log.warning(
                 "lost: job %d (fence %d) was given to another worker or settled while it was running here",
                 job_id,
