@@ -18,6 +18,8 @@ log = logging.getLogger("pitwheel")
 # Bounds of the interval that the server asks for.
 INTERVAL_SECONDS_MAX = 60.0
 INTERVAL_SECONDS_MIN = 0.02
+# The server refuses a heartbeat that names more streams.
+STREAMS_MAX = 1000
 # A failed heartbeat is sent again within this time.
 RETRY_SECONDS_MAX = 1.0
 
@@ -50,8 +52,11 @@ class Heartbeats:
         while True:
             self._runner.heartbeat_due.clear()
             if streams := list(self._runner.streams):
+                # The open ones first: only they get jobs.
+                streams.sort(key=lambda stream: not stream.is_open)
                 try:
-                    await self._send_heartbeat(streams)
+                    for begin in range(0, len(streams), STREAMS_MAX):
+                        await self._send_heartbeat(streams[begin : begin + STREAMS_MAX])
                 except grpc.aio.AioRpcError as error:
                     log.warning("cannot send a heartbeat, retrying: %s", status_text(error))
                     await asyncio.sleep(backoff.next())
