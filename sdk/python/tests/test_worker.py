@@ -1,6 +1,7 @@
 """A worker tells the server what it runs, and passes cancel requests to its handlers."""
 
 import asyncio
+import sys
 from typing import Any
 
 import pytest
@@ -51,6 +52,21 @@ async def a_cancel_request_for_an_earlier_claim_is_ignored(server: FakeServer, w
 
     assert not first.cancelled.is_set()
     gate.open.set()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="needs eager tasks")
+async def a_handler_that_waits_for_nothing_is_reported_in_a_loop_with_eager_tasks(
+    server: FakeServer, work: RunWorker
+) -> None:
+    async def greet(payload: Any, context: Context) -> int:
+        return context.id
+
+    asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined]
+    await work(greet, slots=1)
+    stream = await server.stream()
+    for job_id in (1, 2):
+        stream.assign(assignment(job_id))
+        assert (await server.result(job_id)).complete.result == str(job_id)
 
 
 def an_invalid_worker_is_refused() -> None:

@@ -87,7 +87,8 @@ class Runner:
             return
         self.free -= 1
         held.attempt.on_overdue = partial(self._overdue, held)
-        self.running[held] = asyncio.create_task(self._run(held))
+        # Not `create_task`: with eager tasks, a handler that waits for nothing would end before it is in `running`.
+        self.running[held] = asyncio.Task(self._run(held), loop=asyncio.get_running_loop())
 
     async def _run(self, held: HeldJob) -> None:
         try:
