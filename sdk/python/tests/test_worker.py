@@ -25,6 +25,14 @@ async def a_worker_sends_its_queues_kinds_and_slots(server: FakeServer, work: Ru
     assert ("authorization", "Bearer secret") in server.metadata
 
 
+async def all_workers_of_a_process_send_its_name(server: FakeServer, work: RunWorker) -> None:
+    for _ in range(2):
+        await work(Gate().handle)
+
+    first, second = await server.stream(1), await server.stream(2)
+    assert first.request.process == second.request.process != ""
+
+
 async def after_a_cancel_request_the_handler_decides(server: FakeServer, work: RunWorker) -> None:
     async def greet(payload: Any, context: Context) -> str:
         await context.cancelled.wait()

@@ -45,6 +45,9 @@ PERMANENT_ERRORS = (
     grpc.StatusCode.UNIMPLEMENTED,
 )
 
+# All streams of the process have this name: a job that was running at two crashes runs alone in the process.
+_PROCESS = uuid.uuid4().hex
+
 #: Why a job was not claimed by its id.
 ClaimRefusal = Literal["taken", "finished", "out_of_attempts", "lane_busy", "paused", "no_handler"]
 
@@ -154,8 +157,10 @@ class Worker:
             raise ValueError("the worker has no handlers: decorate a function with `@worker.handler(kind)`")
         if self._run is not None:
             raise RuntimeError("the worker is already running: create another `Worker`")
+        # With the process id, because a fork copies the random name.
+        process = f"{_PROCESS}-{os.getpid()}"
         request = pb.StreamJobsRequest(
-            worker=self._name, kinds=sorted(self._handlers), process=uuid.uuid4().hex, **options
+            worker=self._name, kinds=sorted(self._handlers), process=process, **options
         )
         metadata = token_metadata(self._token)
         async with open_channel(self._address, self._tls) as channel:
