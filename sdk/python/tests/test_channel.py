@@ -1,4 +1,4 @@
-"""TLS with custom root certificates, and answers that are not of gRPC."""
+"""TLS with custom root certificates, reconnects, and answers that are not of gRPC."""
 
 import asyncio
 import shutil
@@ -11,7 +11,7 @@ import grpc.aio
 import pytest
 from fake_server import PROXY_413, fake_server
 
-from pitwheel import Client, Enqueued
+from pitwheel import Client, Enqueued, channel, heartbeat
 
 
 @pytest.fixture
@@ -34,6 +34,12 @@ async def a_server_is_trusted_by_its_root_certificate(key_and_certificate: tuple
         async with Client(server.address, tls=True) as without_root:
             with pytest.raises(grpc.aio.AioRpcError):
                 await without_root.enqueue("greet")
+
+
+def a_channel_connects_as_often_as_a_heartbeat_is_repeated() -> None:
+    options = dict(channel._OPTIONS)
+    # gRPC varies it by a fifth.
+    assert options["grpc.max_reconnect_backoff_ms"] <= 1000 * heartbeat.RETRY_SECONDS_MAX
 
 
 async def _answer_413(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -21,9 +21,10 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
-    # The worker has its own backoff. The channel's default would wait up to two minutes.
+    # The worker has its own backoff. The channel's default would wait up to two minutes. While the channel waits,
+    # heartbeats fail without being sent, and after an outage the leases may have little left.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 5_000),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
     # Despite its name, this is the timeout of one connection attempt.
     ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
