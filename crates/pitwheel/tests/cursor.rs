@@ -18,20 +18,18 @@ async fn claim(client: &Client, worker: i64, cursor: &Cursor) -> Result<Vec<Clai
     Ok(engine::claim(client, worker, &asks(), &["test".to_owned()], &cursor.bounds()).await?)
 }
 
-/// Looks back from the start.
-async fn look_back(client: &Client, cursor: &mut Cursor) -> Result<()> {
-    let start = Cursor::new(["default"].into_iter()).bounds();
-    let found = engine::look_back(client, &["test".to_owned()], &start, &cursor.bounds()).await?;
-    cursor.looked_back(&found);
-    Ok(())
+/// A cursor that has made its first look, which tells the time.
+async fn started(client: &Client) -> Result<Cursor> {
+    let mut cursor = Cursor::new(["default"].into_iter());
+    assert!(look_back(client, &mut cursor, false).await?, "it looks again at once");
+    Ok(cursor)
 }
 
-/// Looks back from the floors, as a claimer does once a second.
-async fn look_back_from_floors(client: &Client, cursor: &mut Cursor) -> Result<()> {
-    let found =
-        engine::look_back(client, &["test".to_owned()], &cursor.floors(false), &cursor.bounds()).await?;
-    cursor.looked_back(&found);
-    Ok(())
+/// Looks back as a claimer does once a second, or from the start.
+async fn look_back(client: &Client, cursor: &mut Cursor, deep: bool) -> Result<bool> {
+    let look = cursor.next_look(deep);
+    let found = engine::look_back(client, &["test".to_owned()], &look).await?;
+    Ok(cursor.looked_back(&look, &found))
 }
 
 fn asks() -> [QueueSlots; 1] {
@@ -46,7 +44,7 @@ async fn now(client: &Client) -> Result<SystemTime> {
 async fn a_job_written_late_is_found_by_the_claim_after_an_empty_one() -> Result<()> {
     let db = TestDb::new().await?;
     let (client, worker) = (db.client().await?, db.register().await?);
-    let mut cursor = Cursor::new(["default"].into_iter());
+    let mut cursor = started(&client).await?;
     let claimed = claim(&client, worker, &cursor).await?;
     assert!(claimed.is_empty());
     cursor.after(&cursor.bounds(), &asks(), &claimed, now(&client).await?);
@@ -60,18 +58,18 @@ async fn a_job_written_late_is_found_by_the_claim_after_an_empty_one() -> Result
 async fn a_job_written_late_is_found_by_the_look_back_after_empty_ones() -> Result<()> {
     let db = TestDb::new().await?;
     let (client, worker) = (db.client().await?, db.register().await?);
-    let mut cursor = Cursor::new(["default"].into_iter());
+    let mut cursor = started(&client).await?;
     // Claims read far ahead of the job, and looks back have found nothing to read again.
     cursor.after(&cursor.bounds(), &asks(), &[], now(&client).await? + Duration::from_secs(60));
     for _ in 0..3 {
-        look_back(&client, &mut cursor).await?;
+        look_back(&client, &mut cursor, true).await?;
     }
     db.job().due_in_ms(-LATE_MS).insert().await?;
     let id = db.job().due_in_ms(-LATE_MS).insert().await?;
     // No job had this priority before.
     client.execute("update pitwheel.job set priority = -4 where id = $1", &[&id]).await?;
     assert!(claim(&client, worker, &cursor).await?.is_empty());
-    look_back(&client, &mut cursor).await?;
+    look_back(&client, &mut cursor, true).await?;
     assert_eq!(claim(&client, worker, &cursor).await?.len(), 2);
     Ok(())
 }
@@ -80,7 +78,7 @@ async fn a_job_written_late_is_found_by_the_look_back_after_empty_ones() -> Resu
 async fn the_floor_does_not_pass_a_transaction_that_is_open_on_an_idle_database() -> Result<()> {
     let db = TestDb::new().await?;
     let (client, worker) = (db.client().await?, db.register().await?);
-    let mut cursor = Cursor::new(["default"].into_iter());
+    let mut cursor = started(&client).await?;
     // The transaction with the newest id is still open: no later one has ended.
     let mut other = db.client().await?;
     let open = other.transaction().await?;
@@ -91,10 +89,10 @@ async fn the_floor_does_not_pass_a_transaction_that_is_open_on_an_idle_database(
     .await?;
     cursor.after(&cursor.bounds(), &asks(), &[], now(&client).await? + Duration::from_secs(60));
     for _ in 0..3 {
-        look_back_from_floors(&client, &mut cursor).await?;
+        look_back(&client, &mut cursor, false).await?;
     }
     open.commit().await?;
-    look_back_from_floors(&client, &mut cursor).await?;
+    look_back(&client, &mut cursor, false).await?;
     assert_eq!(claim(&client, worker, &cursor).await?.len(), 1);
     Ok(())
 }
@@ -104,18 +102,18 @@ async fn the_floor_does_not_pass_a_transaction_that_is_open_on_an_idle_database(
 async fn the_floor_does_not_pass_jobs_of_a_level_that_was_not_read() -> Result<()> {
     let db = TestDb::new().await?;
     let (client, worker) = (db.client().await?, db.register().await?);
-    let mut cursor = Cursor::new(["default"].into_iter());
+    let mut cursor = started(&client).await?;
     db.job().due_in_ms(-10_000).insert().await?;
     client.batch_execute("delete from pitwheel.used_priority").await?;
     for _ in 0..3 {
         let claimed = claim(&client, worker, &cursor).await?;
         assert!(claimed.is_empty());
         cursor.after(&cursor.bounds(), &asks(), &claimed, now(&client).await?);
-        look_back_from_floors(&client, &mut cursor).await?;
+        look_back(&client, &mut cursor, false).await?;
     }
     engine::restore_rows(&client).await?;
     assert!(claim(&client, worker, &cursor).await?.is_empty(), "the bound has passed it");
-    look_back_from_floors(&client, &mut cursor).await?;
+    look_back(&client, &mut cursor, false).await?;
     assert_eq!(claim(&client, worker, &cursor).await?.len(), 1);
     Ok(())
 }
@@ -156,19 +154,19 @@ async fn a_look_back_in_progress_does_not_hide_what_it_has_found() -> Result<()>
 async fn a_locked_job_keeps_the_floor_down_and_leaves_the_bound_where_it_is() -> Result<()> {
     let db = TestDb::new().await?;
     let (client, worker) = (db.client().await?, db.register().await?);
-    let mut cursor = Cursor::new(["default"].into_iter());
+    let mut cursor = started(&client).await?;
     let locked = db.job().due_in_ms(-10_000).insert().await?;
     let mut other = db.client().await?;
     let lock = other.transaction().await?;
     lock.query("select from pitwheel.job where id = $1 for update", &[&locked]).await?;
     cursor.after(&cursor.bounds(), &asks(), &[], now(&client).await?);
-    look_back_from_floors(&client, &mut cursor).await?;
+    look_back(&client, &mut cursor, false).await?;
     let free = db.job().due_in_ms(-5_000).insert().await?;
-    look_back_from_floors(&client, &mut cursor).await?;
+    look_back(&client, &mut cursor, false).await?;
     lock.rollback().await?;
     let ids = |claimed: Vec<Claimed>| claimed.iter().map(|job| job.claim.id).collect::<Vec<_>>();
     assert_eq!(ids(claim(&client, worker, &cursor).await?), [free], "the bound is at the job that was free");
-    look_back_from_floors(&client, &mut cursor).await?;
+    look_back(&client, &mut cursor, false).await?;
     assert_eq!(ids(claim(&client, worker, &cursor).await?), [locked]);
     Ok(())
 }

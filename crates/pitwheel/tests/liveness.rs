@@ -131,11 +131,9 @@ async fn a_suspect_in_a_paused_queue_stops_no_other_job() -> Result<()> {
     let client = db.client().await?;
     db.job().insert().await?;
     client.batch_execute("update pitwheel.job set crashes = 2").await?;
-    let cursor = Cursor::new(["default"].into_iter());
-    let suspects = async || -> Result<bool> {
-        let (floors, bounds) = (cursor.bounds(), cursor.bounds());
-        Ok(engine::look_back(&client, &["test".to_owned()], &floors, &bounds).await?.suspects)
-    };
+    let look = Cursor::new(["default"].into_iter()).next_look(false);
+    let suspects =
+        async || Ok(engine::look_back(&client, &["test".to_owned()], &look).await?.suspects) as Result<bool>;
     assert!(suspects().await?);
     for queue in [Some("default"), None] {
         db.pitwheel().pause(queue).await?;

@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::engine::claimed_rows::{CLAIM_COLUMNS, read_claimed};
-use crate::engine::cursor::{Bounds, LevelLook, LookedBack, Position, Snapshot};
+use crate::engine::cursor::{Bounds, LevelLook, Look, LookedBack, Position, Snapshot};
 use crate::engine::enqueue::millis;
 use crate::engine::settle::{DROP_HOLDS, settle};
 use crate::engine::settle_columns::SettleResult;
@@ -196,12 +196,8 @@ pub(crate) async fn take_turn(client: &impl Sql, worker: i64, wait: Duration) ->
 }
 
 /// Looks for due jobs below the bounds, where claims no longer read. Pass the result to [`Cursor::looked_back`](crate::engine::Cursor::looked_back).
-pub async fn look_back(
-    client: &impl Sql,
-    kinds: &[String],
-    floors: &Bounds,
-    bounds: &Bounds,
-) -> Result<LookedBack, Error> {
+pub async fn look_back(client: &impl Sql, kinds: &[String], look: &Look) -> Result<LookedBack, Error> {
+    let Look { from: floors, to: bounds } = look;
     let rows = query(
         client,
         LOOK_BACK,

@@ -15,8 +15,8 @@ use tokio::time::{sleep, sleep_until};
 use crate::engine::answer_limit::AnswerLimit;
 use crate::engine::claim::{ClaimedJobs, look_back};
 use crate::engine::claim_sink::{ClaimSink, Reserved};
-use crate::engine::cursor::{Bounds, Cursor, LevelLook, LookedBack};
-use crate::engine::look_times::{LookTimes, Looks, beside};
+use crate::engine::cursor::{Bounds, Cursor, LevelLook, Look, LookedBack};
+use crate::engine::look_times::{LOOK_BACK, LOOK_MAX, LookTimes, Looks, beside};
 use crate::engine::retry::RetryDelay;
 use crate::engine::suspects::Suspects;
 use crate::error::Error;
@@ -62,6 +62,9 @@ struct Claimer<'a, T> {
     /// No claim for a hint or a poll begins before this.
     paced_until: Instant,
     looks: LookTimes,
+    look_begun: Instant,
+    /// A look back has said what waits.
+    may_claim: bool,
     /// The time by the database's clock when it was last read, and when that was.
     clock: (SystemTime, Instant),
     suspects: Suspects,
@@ -87,8 +90,8 @@ struct Asked {
     limit: Duration,
 }
 
-/// What a look back found, and when its statement began and ended.
-type LookReply = Result<(LookedBack, [Instant; 2]), Error>;
+/// What a look back read, what it found, and when its statement began and ended.
+type LookReply = (Look, Result<(LookedBack, [Instant; 2]), Error>);
 
 /// Claims and starts jobs until the sink stops. Returns whether a claim failed since the last look for unknown jobs: it may have been
 /// committed.
@@ -107,7 +110,7 @@ pub async fn run_claimer(sink: &impl ClaimSink) -> bool {
             claimer.hinted();
         }
         if looks.is_empty() && Instant::now() >= claimer.looks.next {
-            looks.push(Either::Left(look_once(sink, claimer.floors(), claimer.cursor.bounds())));
+            looks.push(Either::Left(look_once(sink, claimer.next_look())));
         }
         while claimer.wants_more(claims.len()) {
             let polls = Instant::now() >= claimer.next_poll;
@@ -168,14 +171,15 @@ async fn claim_once(sink: &impl ClaimSink, asked: Asked) -> (Asked, Result<Claim
 }
 
 /// Beside the claims, which go on whatever becomes of it.
-async fn look_once(sink: &impl ClaimSink, floors: Bounds, bounds: Bounds) -> LookReply {
-    let look = async |client: Arc<Session>| {
+async fn look_once(sink: &impl ClaimSink, look: Look) -> LookReply {
+    let looking = async |client: Arc<Session>| {
         // Without the wait for a connection.
         let begun = Instant::now();
-        let found = look_back(&client, sink.kinds(), &floors, &bounds).await?;
+        let found = look_back(&client, sink.kinds(), &look).await?;
         Ok((found, [begun, Instant::now()]))
     };
-    sink.pool().run(look).await
+    let found = sink.pool().run_within(LOOK_MAX, looking).await;
+    (look, found)
 }
 
 impl<'a, T: ClaimSink> Claimer<'a, T> {
@@ -191,6 +195,8 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
             hint: false,
             paced_until: now,
             looks: LookTimes::new(now),
+            look_begun: now,
+            may_claim: false,
             clock: (SystemTime::UNIX_EPOCH, now),
             suspects: Suspects::new(sink.alone_wait(), now),
             next_unknown: now + UNKNOWN_CLAIMS,
@@ -201,11 +207,11 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
     }
 
     /// Whether to start another claim beside those that run. None is started when claims must end first, to look for unknown ones or
-    /// to run a suspect alone, and none before the clock was read.
+    /// to run a suspect alone, and none before a look back.
     fn wants_more(&self, under_way: usize) -> bool {
         let now = Instant::now();
         let is_full = !self.full.is_empty();
-        let may = under_way < if is_full { CLAIMS_MAX } else { 1 } && self.clock.0 > SystemTime::UNIX_EPOCH;
+        let may = under_way < if is_full { CLAIMS_MAX } else { 1 } && self.may_claim;
         let must_end = now >= self.next_unknown || self.suspects.need_attention(now);
         may && !must_end && !self.no_room && (is_full || now >= self.next_poll)
     }
@@ -221,7 +227,7 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
         let look = if looking { self.next_unknown } else { self.looks.next.min(self.next_unknown) };
         if let Some(until) = self.suspects.waited_for_until() {
             look.min(until)
-        } else if self.no_room || looking && self.clock.0 == SystemTime::UNIX_EPOCH {
+        } else if self.no_room || !self.may_claim {
             look
         } else {
             let poll = self.sink.next_run_time().map_or(self.next_poll, |time| time.min(self.next_poll));
@@ -290,17 +296,34 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
         found
     }
 
-    /// The positions from which to look back.
-    fn floors(&mut self) -> Bounds {
-        self.cursor.floors(self.looks.begin(Instant::now()))
+    fn next_look(&mut self) -> Look {
+        self.look_begun = Instant::now();
+        let is_deep = !self.cursor.is_in_pass() && self.looks.begin(self.look_begun);
+        self.cursor.next_look(is_deep)
     }
 
-    fn looked_back(&mut self, reply: LookReply) -> Result<(), Error> {
+    fn looked_back(&mut self, (look, reply): LookReply) -> Result<(), Error> {
         // Room may also appear with time, when a worker has waited long enough for a suspect.
         self.no_room = false;
-        let (found, [begun, ended]) = reply.inspect_err(|error| self.looks.failed(error, Instant::now()))?;
-        self.looks.succeeded(ended - begun, ended);
-        self.cursor.looked_back(&found);
+        // Claims wait for one look at what waits, but not for a second one.
+        self.may_claim |= self.clock.0 > SystemTime::UNIX_EPOCH;
+        let (found, [begun, ended]) = match reply {
+            Ok(found) => found,
+            Err(error) => return self.look_failed(&look, error),
+        };
+        let took = ended - begun;
+        let starts = self.cursor.looked_back(&look, &found);
+        if took < LOOK_BACK {
+            self.cursor.took_little();
+        }
+        if self.cursor.is_in_pass() {
+            self.looks.goes_on(took, ended);
+        } else {
+            self.looks.succeeded(took, ended);
+        }
+        if starts {
+            self.looks.next = ended;
+        }
         self.clock = (found.snapshot.seen_at, ended);
         self.suspects.found(found.suspects && self.sink.takes_suspects());
         if !found.suspects {
@@ -309,6 +332,18 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
         if found.levels.iter().any(|look| matches!(look, LevelLook::Behind { free: Some(_), .. })) {
             self.next_poll = Instant::now();
         }
+        Ok(())
+    }
+
+    fn look_failed(&mut self, look: &Look, error: Error) -> Result<(), Error> {
+        let (took, now) = (self.look_begun.elapsed(), Instant::now());
+        if took < LOOK_MAX {
+            self.looks.failed(now);
+            return Err(error);
+        }
+        tracing::info!(%error, worker = self.sink.name(), "a look for jobs that committed late took too long, will read less at a time");
+        self.cursor.took_too_long(look);
+        self.looks.goes_on(took, now);
         Ok(())
     }
 

@@ -6,6 +6,9 @@
 //! transaction that commits late, or after a lock that a claim skipped was rolled back. So once a second the node looks back from
 //! the **floor** to the bound. If a job waits there that is not locked, the bound moves back to it.
 //!
+//! At first the bound is the present, so no claim ever reads from the start of the index: the first look back finds what waits. A look
+//! that takes too long is made in slices, from the bound down: claims go on meanwhile, and what a slice has found is claimed at once.
+//!
 //! The floor keeps the look back cheap: below it no job can appear any more. A job's `run_at` is never before the time of its
 //! insert, and every later write that lets a job wait again sets a new one. So once all transactions that were open when the
 //! bound was at a position have ended, and a look back finds nothing, that position becomes the floor. Claims and looks back read
@@ -20,6 +23,8 @@ use crate::job::claim::{Claimed, QueueSlots};
 /// How much later than its `run_at` a job may get its transaction id: the time between reading the clock and writing the first
 /// row of the same statement, with a margin for a backend that was not scheduled in between.
 const MARGIN: Duration = Duration::from_secs(2);
+/// How many times shorter the slices become when a look took too long.
+const SLICES: u32 = 16;
 /// All priorities. Levels are read from the highest to the lowest.
 const PRIORITIES: std::ops::RangeInclusive<i16> = -9..=9;
 
@@ -49,6 +54,16 @@ pub struct Cursor {
     /// When the server started that answered the last look back.
     server_started_at: Option<SystemTime>,
     lowered: u64,
+    /// The looks of this pass read from the start instead of the floors.
+    deep: bool,
+    /// How much of a level a look reads at most.
+    slice: Duration,
+}
+
+/// What a look back reads: the jobs above the first positions, up to the second ones.
+pub struct Look {
+    pub(crate) from: Bounds,
+    pub(crate) to: Bounds,
 }
 
 /// The order of levels: the levels of a queue follow each other, from the highest priority to the lowest.
@@ -75,6 +90,10 @@ impl Bounds {
     pub(crate) fn first_level(&self, queue: &str) -> i32 {
         let first = self.order.first.get(queue).copied().unwrap_or_default();
         i32::try_from(first + 1).unwrap_or(1)
+    }
+
+    fn positions(&self) -> impl Iterator<Item = Position> {
+        self.run_ats.iter().zip(&self.ids).map(|(&run_at, &id)| Position { run_at, id })
     }
 }
 
@@ -107,6 +126,20 @@ struct Level {
     lowered: u64,
     floor: Position,
     mark: Option<Mark>,
+    pass: Option<Pass>,
+}
+
+/// A look back in slices, of which some are left.
+#[derive(Clone, Copy)]
+struct Pass {
+    /// The bound when it began.
+    bound: Position,
+    /// The slices down to here were read.
+    read: Position,
+    /// The oldest transaction that was open at the first slice.
+    oldest_xid: i64,
+    /// A job waits in one of them.
+    found: bool,
 }
 
 /// A candidate for the floor, and a transaction id that was assigned when it was taken: transactions that were open then have lower
@@ -147,14 +180,19 @@ pub(crate) enum LevelLook {
 }
 
 impl Cursor {
-    /// All levels are read from the start.
+    /// Claims read nothing before the first look back has told the time.
     pub fn new<'a>(queues: impl Iterator<Item = &'a str>) -> Cursor {
         let order = LevelOrder::of(queues);
-        let level =
-            |_: &i16| Level { bound: Position::BOTTOM, lowered: 0, floor: Position::BOTTOM, mark: None };
-        let levels = order.priorities.iter().map(level).collect();
-        let order = Arc::new(order);
-        Cursor { order, levels, last_seen_at: UNIX_EPOCH, server_started_at: None, lowered: 0 }
+        let levels = order.priorities.iter().map(|_| Level::new(Position::BOTTOM, 0)).collect();
+        Cursor {
+            order: Arc::new(order),
+            levels,
+            last_seen_at: UNIX_EPOCH,
+            server_started_at: None,
+            lowered: 0,
+            deep: false,
+            slice: Duration::MAX,
+        }
     }
 
     /// Moves the bounds on after a claim that read from `bounds` for these slots.
@@ -193,9 +231,33 @@ impl Cursor {
         self.columns(|level| level.bound)
     }
 
-    /// The positions from which looks back read. `deep`: from the start, in case a job appeared where it should not.
-    pub fn floors(&self, deep: bool) -> Bounds {
-        self.columns(|level| if deep { Position::BOTTOM } else { level.floor })
+    /// Whether a look back has slices left.
+    pub(crate) fn is_in_pass(&self) -> bool {
+        self.levels.iter().any(|level| level.pass.is_some())
+    }
+
+    /// What the next look back reads. `deep`: from the start, in case a job appeared where it should not; the slices that are left of the
+    /// last one come first.
+    pub fn next_look(&mut self, deep: bool) -> Look {
+        let goes_on = self.is_in_pass();
+        self.deep = if goes_on { self.deep } else { deep };
+        let from = self.columns(|level| match &level.pass {
+            None if goes_on => level.bound,
+            _ => level.slice(self.deep, self.slice),
+        });
+        Look { from, to: self.columns(Level::to_look_at) }
+    }
+
+    /// A look back took too long, and was given up.
+    pub(crate) fn took_too_long(&mut self, look: &Look) {
+        let read = look.to.run_ats.iter().zip(&look.from.run_ats);
+        let longest = read.filter_map(|(to, from)| to.duration_since(*from).ok()).max().unwrap_or_default();
+        self.slice = (longest / SLICES).max(MARGIN);
+    }
+
+    /// A look back was short: the next one may read more.
+    pub(crate) fn took_little(&mut self) {
+        self.slice = self.slice.saturating_mul(2);
     }
 
     fn columns(&self, position: impl Fn(&Level) -> Position) -> Bounds {
@@ -203,31 +265,37 @@ impl Cursor {
         Bounds { lowered: self.lowered, order: self.order.clone(), run_ats, ids }
     }
 
-    /// The result of a look back, in the order of the levels.
-    pub fn looked_back(&mut self, found: &LookedBack) {
+    /// The result of a look back, in the order of the levels. Returns whether to look again at once: everything is to be read.
+    pub fn looked_back(&mut self, look: &Look, found: &LookedBack) -> bool {
         let snapshot = found.snapshot;
         let before = self.server_started_at.replace(snapshot.server_started_at);
-        if snapshot.seen_at < self.last_seen_at || before.is_some_and(|at| at != snapshot.server_started_at) {
-            self.start_over();
-        }
+        // The first look, a clock that went back, or another server, in which claims may be undone.
+        let starts = snapshot.seen_at < self.last_seen_at || before != Some(snapshot.server_started_at);
         self.last_seen_at = snapshot.seen_at;
         self.lowered += 1;
-        for (level, look) in self.levels.iter_mut().zip(&found.levels) {
-            level.looked_back(snapshot, *look, self.lowered);
+        if starts {
+            let present = Position { run_at: snapshot.seen_at - MARGIN, id: 0 };
+            self.levels.iter_mut().for_each(|level| *level = Level::new(present, self.lowered));
+            return true;
         }
-    }
-
-    /// All levels are read from the start again: the clock went back, or another server answers, in which claims may be undone.
-    fn start_over(&mut self) {
-        self.lowered += 1;
-        for level in &mut self.levels {
-            (level.bound, level.floor, level.mark) = (Position::BOTTOM, Position::BOTTOM, None);
-            level.lowered = self.lowered;
+        let read = look.from.positions().zip(look.to.positions());
+        for ((level, look), (from, to)) in self.levels.iter_mut().zip(&found.levels).zip(read) {
+            if from < to {
+                let first = Pass { bound: to, read: to, oldest_xid: snapshot.oldest_xid, found: false };
+                let pass = Pass { read: from, ..level.pass.unwrap_or(first) };
+                level.looked_back(snapshot, pass, *look, self.deep, self.lowered);
+            }
         }
+        false
     }
 }
 
 impl Level {
+    /// Nothing was looked at yet.
+    fn new(bound: Position, lowered: u64) -> Level {
+        Level { bound, lowered, floor: Position::BOTTOM, mark: None, pass: None }
+    }
+
     /// After a claim that had read bounds lowered so often.
     fn raise(&mut self, position: Position, lowered: u64) {
         if lowered >= self.lowered {
@@ -235,9 +303,31 @@ impl Level {
         }
     }
 
-    fn looked_back(&mut self, snapshot: Snapshot, look: LevelLook, lowered: u64) {
+    /// Up to where the next look reads.
+    fn to_look_at(&self) -> Position {
+        self.pass.as_ref().map_or(self.bound, |pass| pass.read)
+    }
+
+    /// Above which position the next look reads.
+    fn slice(&self, deep: bool, slice: Duration) -> Position {
+        let to = self.to_look_at();
+        let run_at = to.run_at.checked_sub(slice).unwrap_or(UNIX_EPOCH).max(UNIX_EPOCH);
+        Position { run_at, id: 0 }.max(self.lowest(deep)).min(to)
+    }
+
+    /// Above which position a pass reads.
+    fn lowest(&self, deep: bool) -> Position {
+        if deep { Position::BOTTOM } else { self.floor }
+    }
+
+    /// A look has read one more slice of this pass.
+    fn looked_back(&mut self, snapshot: Snapshot, pass: Pass, look: LevelLook, deep: bool, lowered: u64) {
+        let is_last = pass.read <= self.lowest(deep);
+        let pass = Pass { found: pass.found || matches!(look, LevelLook::Behind { .. }), ..pass };
+        self.pass = (!is_last).then_some(pass);
         match look {
-            LevelLook::NotRead => return,
+            LevelLook::NotRead => self.pass = None,
+            LevelLook::Empty if is_last && !pass.found => self.found_nothing(snapshot, pass),
             LevelLook::Empty => {}
             LevelLook::Behind { first, free } => {
                 (self.floor, self.mark) = (self.floor.min(first.before()), None);
@@ -245,12 +335,15 @@ impl Level {
                 if let Some(free) = free {
                     (self.bound, self.lowered) = (self.bound.min(free.before()), lowered);
                 }
-                return;
             }
         }
+    }
+
+    /// A pass has found no job between the floor and the bound that it began with.
+    fn found_nothing(&mut self, snapshot: Snapshot, pass: Pass) {
         match &self.mark {
-            Some(mark) if snapshot.oldest_xid >= mark.xid => {
-                self.floor = self.floor.max(mark.position);
+            Some(mark) if pass.oldest_xid >= mark.xid => {
+                self.floor = self.floor.max(mark.position.min(pass.bound));
                 self.mark = None;
             }
             Some(_) => return,
@@ -276,10 +369,11 @@ mod tests {
         Snapshot { seen_at: at(seconds).run_at, oldest_xid, own_xid, server_started_at: UNIX_EPOCH }
     }
 
-    /// A cursor whose claims have read up to a position of priority 0.
+    /// A cursor whose claims have read up to a position of priority 0, and whose first look back was made.
     fn cursor_at(position: Position) -> Cursor {
         let mut cursor = Cursor::new(["q"].into_iter());
-        raise(&mut cursor, position, 0);
+        assert!(look(&mut cursor, snapshot(2, 1, 1), None));
+        raise_now(&mut cursor, position);
         cursor
     }
 
@@ -288,17 +382,34 @@ mod tests {
         cursor.levels[at].raise(position, lowered);
     }
 
+    fn raise_now(cursor: &mut Cursor, position: Position) {
+        let lowered = cursor.lowered;
+        raise(cursor, position, lowered);
+    }
+
     fn level(cursor: &Cursor) -> &Level {
         &cursor.levels[cursor.order.level_of("q", 0).unwrap()]
     }
 
-    fn look(cursor: &mut Cursor, snapshot: Snapshot, first: Option<Position>) {
+    fn look(cursor: &mut Cursor, snapshot: Snapshot, first: Option<Position>) -> bool {
+        let look = cursor.next_look(false);
+        reply(cursor, &look, snapshot, first)
+    }
+
+    fn reply(cursor: &mut Cursor, look: &Look, snapshot: Snapshot, first: Option<Position>) -> bool {
         let levels = cursor.order.priorities.iter().map(|priority| match first.filter(|_| *priority == 0) {
             Some(first) => LevelLook::Behind { first, free: Some(first) },
             None => LevelLook::Empty,
         });
         let levels = levels.collect();
-        cursor.looked_back(&LookedBack { snapshot, levels, suspects: false });
+        cursor.looked_back(look, &LookedBack { snapshot, levels, suspects: false })
+    }
+
+    /// What the look reads of priority 0.
+    fn read(cursor: &Cursor, look: &Look) -> (Position, Position) {
+        let at = cursor.order.level_of("q", 0).unwrap();
+        let of = |bounds: &Bounds| bounds.positions().nth(at).unwrap();
+        (of(&look.from), of(&look.to))
     }
 
     #[test]
@@ -341,8 +452,10 @@ mod tests {
         look(&mut cursor, snapshot(200, 5, 5), None);
         look(&mut cursor, snapshot(201, 5, 5), None);
         assert_eq!(level(&cursor).floor, at(100));
-        look(&mut cursor, snapshot(150, 6, 6), None);
-        assert_eq!((level(&cursor).floor, level(&cursor).bound), (Position::BOTTOM, Position::BOTTOM));
+        assert!(look(&mut cursor, snapshot(150, 6, 6), None), "it looks again at once");
+        assert_eq!((level(&cursor).floor, level(&cursor).bound.run_at), (Position::BOTTOM, at(148).run_at));
+        let from_the_start = cursor.next_look(false);
+        assert_eq!(read(&cursor, &from_the_start).0, Position::BOTTOM);
     }
 
     #[test]
@@ -351,12 +464,66 @@ mod tests {
         look(&mut cursor, snapshot(200, 5, 5), None);
         look(&mut cursor, snapshot(201, 5, 5), None);
         assert_eq!(level(&cursor).floor, at(100));
-        look(&mut cursor, Snapshot { server_started_at: at(1).run_at, ..snapshot(202, 6, 6) }, None);
-        assert_eq!((level(&cursor).floor, level(&cursor).bound), (Position::BOTTOM, Position::BOTTOM));
-        let lowered = cursor.lowered;
-        raise(&mut cursor, at(150), lowered);
-        look(&mut cursor, Snapshot { server_started_at: at(1).run_at, ..snapshot(203, 7, 7) }, None);
-        assert_eq!(level(&cursor).bound, at(150), "once for each server");
+        let other = |seconds| Snapshot { server_started_at: at(1).run_at, ..snapshot(seconds, 6, 6) };
+        assert!(look(&mut cursor, other(202), None));
+        assert_eq!((level(&cursor).floor, level(&cursor).bound.run_at), (Position::BOTTOM, at(200).run_at));
+        assert!(!look(&mut cursor, other(203), None), "once for each server");
+    }
+
+    #[test]
+    fn no_claim_reads_from_the_start() {
+        let mut cursor = Cursor::new(["q"].into_iter());
+        let first = cursor.next_look(false);
+        let (from, to) = read(&cursor, &first);
+        assert_eq!(from, to, "the first look tells the time");
+        assert!(reply(&mut cursor, &first, snapshot(100, 5, 6), None));
+        assert_eq!(level(&cursor).bound.run_at, at(98).run_at);
+        let second = cursor.next_look(false);
+        assert_eq!(read(&cursor, &second).0, Position::BOTTOM, "it finds what waits");
+    }
+
+    #[test]
+    fn a_look_that_takes_too_long_is_made_in_slices_from_the_bound_down() {
+        let mut cursor = cursor_at(at(1600));
+        let whole = cursor.next_look(false);
+        assert_eq!(read(&cursor, &whole), (Position::BOTTOM, at(1600)));
+        cursor.took_too_long(&whole);
+
+        let slice = cursor.next_look(false);
+        assert_eq!(read(&cursor, &slice), (Position { id: 0, ..at(1500) }, at(1600)));
+        reply(&mut cursor, &slice, snapshot(1700, 5, 6), None);
+        assert!(cursor.is_in_pass());
+        raise_now(&mut cursor, at(1650));
+        let slice = cursor.next_look(true);
+        assert_eq!(read(&cursor, &slice), (Position { id: 0, ..at(1400) }, Position { id: 0, ..at(1500) }));
+        reply(&mut cursor, &slice, snapshot(1701, 5, 7), Some(at(1450)));
+        assert!(level(&cursor).bound < at(1450), "it is claimed before the other slices are read");
+
+        for _ in 0..20 {
+            cursor.took_little();
+        }
+        let rest = cursor.next_look(false);
+        assert_eq!(read(&cursor, &rest).0, Position::BOTTOM);
+        reply(&mut cursor, &rest, snapshot(1702, 5, 8), None);
+        assert!(!cursor.is_in_pass() && level(&cursor).mark.is_none(), "a job was found");
+    }
+
+    #[test]
+    fn the_first_slice_decides_which_transactions_were_open() {
+        let mut cursor = cursor_at(at(1600));
+        look(&mut cursor, snapshot(1700, 5, 10), None);
+        let whole = cursor.next_look(false);
+        cursor.took_too_long(&whole);
+        let in_slices = |cursor: &mut Cursor, first: i64| {
+            look(cursor, snapshot(1702, first, 20), None);
+            while cursor.is_in_pass() {
+                look(cursor, snapshot(1702, 15, 30), None);
+            }
+        };
+        in_slices(&mut cursor, 9);
+        assert_eq!(level(&cursor).floor, Position::BOTTOM);
+        in_slices(&mut cursor, 10);
+        assert_eq!(level(&cursor).floor, at(1600));
     }
 
     #[test]

@@ -81,7 +81,7 @@ pub(crate) async fn look_after_lanes(pool: &Pool, name: &str, stop: &Cancellatio
                 }
             }
             Err(error) => {
-                looks.failed(&error, now);
+                looks.failed(now);
                 tracing::warn!(%error, worker = name, "cannot promote jobs of lanes, will try again");
                 retry_delay.wait(stop).await;
             }

@@ -8,8 +8,6 @@ use futures_util::StreamExt;
 use futures_util::future::Either;
 use futures_util::stream::FuturesUnordered;
 
-use crate::error::Error;
-
 /// The interval of looks back.
 pub(super) const LOOK_BACK: Duration = Duration::from_secs(1);
 /// How long a look may take during which nothing is claimed.
@@ -19,8 +17,6 @@ pub(crate) const LOOK_MAX: Duration = Duration::from_secs(5);
 const SHARE: u32 = 10;
 /// The longest pause after a look: what only a look finds waits for it. One that takes longer than a second has a larger share.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// The SQLSTATE of a statement that took longer than the server allows it.
-const QUERY_CANCELED: &str = "57014";
 /// How often a look reads from the start, in case something appeared where it should not.
 const DEEP_LOOK: Duration = Duration::from_secs(60);
 /// The longest pause after a deep look: ten times the 30 seconds that a statement may take.
@@ -54,11 +50,14 @@ impl LookTimes {
         }
     }
 
-    /// The look has failed. How long that took tells nothing about the next one, because a broken connection is noticed after any time;
-    /// but one that the server has ended took too long.
-    pub(super) fn failed(&mut self, error: &Error, now: Instant) {
-        let too_long = matches!(error, Error::Database(error) if error.refused_with(QUERY_CANCELED));
-        self.succeeded(if too_long { Duration::MAX } else { Duration::ZERO }, now);
+    /// A slice of a look has succeeded, or took too long; more slices are left.
+    pub(super) fn goes_on(&mut self, took: Duration, now: Instant) {
+        self.next = now + took.saturating_mul(SHARE).clamp(LOOK_BACK, PAUSE_MAX);
+    }
+
+    /// The look has failed. How long that took tells nothing about the next one: a broken connection is noticed after any time.
+    pub(super) fn failed(&mut self, now: Instant) {
+        self.succeeded(Duration::ZERO, now);
     }
 }
 
@@ -78,7 +77,6 @@ pub(super) async fn beside<T, F: Future>(looks: &mut Looks<F>, work: impl Future
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::DatabaseError;
 
     #[tokio::test]
     async fn a_look_ends_beside_other_work_and_its_reply_is_kept() {
@@ -142,28 +140,27 @@ mod tests {
     }
 
     #[test]
-    fn a_look_that_the_server_has_ended_is_one_that_took_long() {
+    fn slices_are_made_less_often_the_longer_they_take_and_delay_no_deep_look() {
         let start = Instant::now();
         let mut looks = LookTimes::new(start);
-        let message = "canceling statement due to statement timeout".into();
-        let ended = Error::Database(DatabaseError::Refused { message, code: QUERY_CANCELED.into() });
-        looks.begin(start);
-        looks.failed(&ended, start);
-        assert_eq!(looks.next, after(start, 10));
+        for (took, pause) in [(Duration::ZERO, 1), (Duration::from_millis(300), 3), (seconds(5), 10)] {
+            looks.goes_on(took, start);
+            assert_eq!(looks.next, after(start, pause));
+        }
+        assert!(looks.begin(after(start, 60)));
     }
 
     #[test]
     fn a_failed_look_is_followed_by_one_soon_and_a_failed_deep_one_by_others() {
         let start = Instant::now();
         let mut looks = LookTimes::new(start);
-        let broken = Error::Database(DatabaseError::Unreachable("connection closed".into()));
         looks.begin(start);
-        looks.failed(&broken, start);
+        looks.failed(start);
         assert_eq!(looks.next, after(start, 1));
 
         let deep = after(start, 60);
         assert!(looks.begin(deep));
-        looks.failed(&broken, deep);
+        looks.failed(deep);
         assert_eq!(looks.next, after(deep, 1));
         assert!(!looks.begin(after(deep, 59)), "the others go on beside a deep look that fails each time");
         assert!(looks.begin(after(deep, 60)));

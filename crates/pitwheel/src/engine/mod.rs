@@ -45,7 +45,7 @@ pub use self::claim::{
 };
 pub use self::claim_sink::{ClaimSink, Reserved};
 pub use self::claimer::run_claimer;
-pub use self::cursor::{Bounds, Cursor, LookedBack, Position};
+pub use self::cursor::{Bounds, Cursor, Look, LookedBack, Position};
 pub use self::gauges::{InFlight, WorkerCount, in_flight, worker_counts};
 pub use self::hint::{HintListener, OnClaims, OnDue, hint_completed, hint_reported, hint_settled, listen};
 pub use self::lanes::{Promoted, promote_checked};
