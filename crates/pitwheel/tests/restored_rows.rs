@@ -1,15 +1,14 @@
 //! Rows that only migrations insert come back if they were deleted, and what depends on them goes on without a restart.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::Result;
 use pitwheel::Context;
 use pitwheel::engine::outbox::{RelayOptions, Shards};
 use pitwheel::engine::{RestoredRows, restore_rows};
-use pitwheel_testkit::{TestDb, Work, event_ids, start_worker, take_events, wait_until, work, worker};
-use tracing::field::{Field, Visit};
-use tracing::span;
+use pitwheel_testkit::{
+    TestDb, Warnings, Work, event_ids, start_worker, take_events, wait_until, work, worker,
+};
 
 const DELETE: &str = "delete from pitwheel.used_priority; delete from pitwheel.sweep_tick;
     delete from pitwheel.alone_turn; delete from pitwheel.outbox_shard";
@@ -138,42 +137,10 @@ async fn a_relay_sends_the_events_of_restored_shards() -> Result<()> {
     Ok(())
 }
 
-/// The messages of warnings about rows that were restored.
-static WARNINGS: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
-struct Warnings;
-
-impl tracing::Subscriber for Warnings {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.is_event() && *metadata.level() == tracing::Level::WARN
-    }
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-    fn event(&self, event: &tracing::Event<'_>) {
-        event.record(&mut Message);
-    }
-    fn enter(&self, _: &span::Id) {}
-    fn exit(&self, _: &span::Id) {}
-}
-
-struct Message;
-
-impl Visit for Message {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        if field.name() == "restored" {
-            WARNINGS.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(format!("{value:?}"));
-        }
-    }
-}
-
 #[tokio::test]
 async fn what_was_restored_is_logged_once() -> Result<()> {
     let db = TestDb::new().await?;
-    // For this thread only, which runs the worker of this test, too.
-    let _guard = tracing::subscriber::set_default(Warnings);
+    let warnings = Warnings::of_this_thread();
     let lease = Duration::from_secs(3);
     let running = start_worker(worker(db.pitwheel()).lease(lease).handle(handler));
     db.client().await?.batch_execute("delete from pitwheel.sweep_tick").await?;
@@ -189,7 +156,8 @@ async fn what_was_restored_is_logged_once() -> Result<()> {
         .await?;
     }
     running.stop().await?;
-    let logged = WARNINGS.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+    let logged: Vec<String> =
+        warnings.texts().into_iter().filter(|warning| warning.contains(" restored=")).collect();
     assert_eq!(logged.len(), 1, "{logged:?}");
     assert!(logged[0].contains("ticks: 1"), "{logged:?}");
     Ok(())

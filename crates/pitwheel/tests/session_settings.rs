@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use pitwheel::engine::Sql;
 use pitwheel::{Context, NewJob, Pitwheel};
-use pitwheel_testkit::{TestDb, Work, start_worker, wait_until, worker};
+use pitwheel_testkit::{TestDb, Warnings, Work, start_worker, wait_until, worker};
 
 /// Defaults that break a queue which does not pin its own.
 const HOSTILE: [&str; 7] = [
@@ -56,6 +56,7 @@ async fn a_session_pins_what_the_engine_depends_on() -> Result<()> {
 async fn workers_share_a_queue_without_an_error_on_a_serializable_database() -> Result<()> {
     let db = TestDb::new().await?;
     let pitwheel = hostile(&db).await?;
+    let warnings = Warnings::of_this_thread();
     let handler = async |_: Work, context: Context| {
         context.progress(0.5, "half");
         Ok::<_, String>(())
@@ -71,6 +72,7 @@ async fn workers_share_a_queue_without_an_error_on_a_serializable_database() -> 
     for worker in workers {
         assert_eq!(worker.stop().await?.lost, 0);
     }
+    assert_eq!(warnings.texts(), [""; 0], "no statement failed");
     assert_eq!(pitwheel.prune_history(Duration::from_secs(86400)).await?, 0);
     let days = "select count(*) from pg_inherits where inhparent = 'pitwheel.job_history'::regclass";
     assert!(db.count(days).await? >= 9, "today, a week, and the default");

@@ -33,6 +33,7 @@ mod psql;
 mod scratch;
 mod test_db;
 mod wait;
+mod warnings;
 mod worker;
 
 pub use child_process::{ChildProcess, is_alive, signal};
@@ -50,4 +51,5 @@ pub use psql::psql;
 pub use scratch::ScratchFolder;
 pub use test_db::TestDb;
 pub use wait::{WAIT_MAX, block_until, time_until, wait_until};
+pub use warnings::Warnings;
 pub use worker::{Concurrency, RunningWorker, start_worker, worker};

@@ -152,6 +152,12 @@ impl TestDb {
         }
     }
 
+    /// How many sessions of this database wait for a lock. Tests run side by side on one server.
+    pub async fn lock_waits(&self) -> Result<i64> {
+        let sql = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+        self.count(sql).await
+    }
+
     /// The number that a query returns.
     pub async fn count(&self, sql: &str) -> Result<i64> {
         Ok(self.client.query_one(sql, &[]).await?.get(0))

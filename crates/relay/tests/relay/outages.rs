@@ -1,16 +1,14 @@
 //! What a relay logs of events that it cannot send, and when it waits, with a strategy and a sink that follow a script.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use pitwheel::Error;
 use pitwheel::engine::outbox::{Acknowledged, Batch, Event, Strategy};
 use pitwheel_relay::{Limit, Outcome, Relay, Sink};
+use pitwheel_testkit::Warnings;
 use tokio_util::sync::CancellationToken;
-use tracing::field::{Field, Visit};
-use tracing::span;
 
 /// Returns these batches one after the other, then stops the relay.
 struct Script {
@@ -76,41 +74,11 @@ async fn run(batches: &[(&str, &str)], must_wait: bool) {
     Relay::new(script, Obedient).run(stop.cancelled_owned()).await;
 }
 
-/// The messages of warnings.
-#[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<String>>>);
-
-impl tracing::Subscriber for Warnings {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.is_event() && *metadata.level() == tracing::Level::WARN
-    }
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-    fn event(&self, event: &tracing::Event<'_>) {
-        event.record(&mut self.clone());
-    }
-    fn enter(&self, _: &span::Id) {}
-    fn exit(&self, _: &span::Id) {}
-}
-
-impl Visit for Warnings {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        if field.name() == "message" {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{value:?}"));
-        }
-    }
-}
-
 #[tokio::test]
 async fn an_outage_is_logged_also_after_an_entity_that_failed_was_parked() {
-    let warnings = Warnings::default();
-    // For this thread only, which runs the relay of this test, too.
-    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let warnings = Warnings::of_this_thread();
     run(&[("a", "again"), ("b", "again"), ("b", "sent"), ("a", "refused"), ("c", "again")], false).await;
-    let logged = warnings.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let logged = warnings.texts();
     let begun: Vec<bool> =
         logged.iter().map(|message| message.starts_with("events cannot be sent")).collect();
     assert_eq!(begun, [true, false, true], "{logged:?}");
