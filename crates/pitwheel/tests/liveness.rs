@@ -213,9 +213,8 @@ async fn jobs_of_a_claim_that_failed_are_released_while_the_last_handlers_run() 
     started.notified().await;
     // Claims and looks for unknown holds fail from here on.
     client.batch_execute("begin; lock table pitwheel.hold in access exclusive mode").await?;
-    let waits = "select count(*) from pg_locks join pg_class on pg_class.oid = relation where relname = 'hold' and not granted";
-    wait_until("a claim waits", async || Ok(db.count(waits).await? > 0)).await?;
-    wait_until("it has failed", async || Ok(db.count(waits).await? == 0)).await?;
+    wait_until("a claim waits", async || Ok(db.lock_waits().await? > 0)).await?;
+    wait_until("it has failed", async || Ok(db.lock_waits().await? == 0)).await?;
     // The last claim was committed all the same.
     let lost = "insert into pitwheel.job (id, run_at, enqueued_at, max_attempts, priority, queue, kind, payload, holder, fence, attempt,
             claimed_at)
@@ -374,8 +373,7 @@ async fn a_claim_for_workers_without_its_holds_fails_and_is_released() -> Result
     let bounds = Cursor::new(["default"].into_iter()).bounds();
     let claim = engine::claim_for_workers(&slow, &slots, &queues, &kinds, &bounds);
     let change = async {
-        let waits = "select count(*) from pg_locks where locktype = 'advisory' and not granted";
-        wait_until("the claim waits", async || Ok(db.count(waits).await? == 1)).await?;
+        wait_until("the claim waits", async || Ok(db.lock_waits().await? == 1)).await?;
         test.execute("update pitwheel.job set run_at = run_at where id = $1", &[&first]).await?;
         anyhow::Ok(test.batch_execute("select pg_advisory_unlock(7)").await?)
     };

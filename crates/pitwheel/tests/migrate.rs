@@ -45,8 +45,7 @@ async fn a_migration_that_waits_for_a_table_lets_others_use_it() -> Result<()> {
     reader.batch_execute("begin; select from pitwheel.job").await?;
     let pitwheel = db.pitwheel().clone();
     let migration = tokio::spawn(async move { pitwheel.migrate().await });
-    let waits = "select count(*) from pg_locks where not granted and relation = 'pitwheel.job'::regclass";
-    wait_until("the migration waits", async || Ok(db.count(waits).await? > 0)).await?;
+    wait_until("the migration waits", async || Ok(db.lock_waits().await? > 0)).await?;
     let enqueue = client.batch_execute("select pitwheel.enqueue('test')");
     tokio::time::timeout(WAIT_MAX, enqueue).await.context("the enqueue waits for the migration")??;
     reader.batch_execute("commit").await?;
@@ -68,7 +67,8 @@ async fn a_node_that_pauses_keeps_other_nodes_from_migrating() -> Result<()> {
     }
     // A wait has one session and one beginning.
     let waiting = "select pid, waitstart::text from pg_locks
-        where not granted and relation = 'pitwheel.job'::regclass and mode = 'AccessExclusiveLock' and waitstart is not null";
+        where not granted and relation = 'pitwheel.job'::regclass and mode = 'AccessExclusiveLock' and waitstart is not null
+          and database = (select oid from pg_database where datname = current_database())";
     let waits = RefCell::new(BTreeSet::new());
     wait_until("three attempts", async || {
         let seen = client.query(waiting, &[]).await?;

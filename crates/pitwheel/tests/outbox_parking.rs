@@ -189,8 +189,7 @@ async fn an_entity_that_is_parked_during_an_unpark_stays_parked() -> Result<()> 
             }
             anyhow::Ok(pitwheel.outbox().unpark(&["a", "b"], Unpark::Drop).await?)
         });
-        let waits = "select count(*) from pg_locks where not granted";
-        wait_until("the unpark waits", async || Ok(db.count(waits).await? > 0)).await?;
+        wait_until("the unpark waits", async || Ok(db.lock_waits().await? > 0)).await?;
         assert!(relay.park(&events[0], "refused").await?);
         blocker.batch_execute("rollback").await?;
 

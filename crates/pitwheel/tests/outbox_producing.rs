@@ -132,9 +132,7 @@ async fn the_order_guard_lets_ids_follow_commits() -> Result<()> {
             .query_one("select pitwheel.add_event('a', 'orders', 'second', 'x', ordered => true)", &[])
             .await
     });
-    let waiting = "select count(*) from pg_locks where locktype = 'advisory' and not granted
-        and database = (select oid from pg_database where datname = current_database())";
-    wait_until("the second waits", async || Ok(db.count(waiting).await? == 1)).await?;
+    wait_until("the second waits", async || Ok(db.lock_waits().await? == 1)).await?;
     first
         .batch_execute("select pitwheel.add_event('a', 'orders', 'first', 'x', ordered => true); commit")
         .await?;

@@ -98,8 +98,7 @@ async fn a_renewal_waits_for_a_connection_that_is_in_use() -> Result<()> {
         .run(async |client| client.rows("select ticked_at from pitwheel.sweep_tick", &[]).await.map(drop));
     let renewed = lease.run_or_borrow(&main, async |client| client.rows("select 1", &[]).await.map(drop));
     let unlock = async {
-        let waits = "select count(*) from pg_locks where not granted";
-        wait_until("the other waits", async || Ok(db.count(waits).await? == 1)).await?;
+        wait_until("the other waits", async || Ok(db.lock_waits().await? == 1)).await?;
         tokio::time::sleep(Duration::from_millis(500)).await; // so that the renewal meets it
         Ok::<_, anyhow::Error>(lock.batch_execute("commit").await?)
     };
