@@ -6,8 +6,10 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
+use pitwheel::Pitwheel;
 use pitwheel::engine::{self, Claimed, Cursor, QueueSlots};
-use pitwheel_testkit::TestDb;
+use pitwheel_devdb::{Options, Server};
+use pitwheel_testkit::{TestDb, connect};
 use tokio_postgres::Client;
 
 /// How late a row is written in these tests, in milliseconds. Less than the cursor's margin of two seconds.
@@ -74,19 +76,29 @@ async fn a_job_written_late_is_found_by_the_look_back_after_empty_ones() -> Resu
     Ok(())
 }
 
+/// On a server of its own: transaction ids are those of a whole server, and any later one that ends hides the fault.
 #[tokio::test]
 async fn the_floor_does_not_pass_a_transaction_that_is_open_on_an_idle_database() -> Result<()> {
-    let db = TestDb::new().await?;
-    let (client, worker) = (db.client().await?, db.register().await?);
+    let server = Server::start(Options::temporary().setting("autovacuum", "off"))?;
+    Pitwheel::connect(&server.url()).await?.migrate().await?;
+    let [client, mut other] = [connect(&server.url()).await?, connect(&server.url()).await?];
+    let worker = "insert into pitwheel.worker (name, lease, lease_until) values ('test', '1 hour', now() + interval '1 hour') returning id";
+    let worker: i64 = client.query_one(worker, &[]).await?.get(0);
     let mut cursor = started(&client).await?;
     // The transaction with the newest id is still open: no later one has ended.
-    let mut other = db.client().await?;
     let open = other.transaction().await?;
     open.batch_execute(
         "insert into pitwheel.job (run_at, enqueued_at, max_attempts, priority, queue, kind, payload)
         values (now() - interval '10 seconds', now(), 20, 0, 'default', 'test', '{}')",
     )
     .await?;
+    let own: String = open.query_one("select pg_current_xact_id()::text", &[]).await?.get(0);
+    let next = "select pg_snapshot_xmax(pg_current_snapshot())::text";
+    assert_eq!(
+        client.query_one(next, &[]).await?.get::<_, String>(0),
+        own,
+        "a snapshot calls it the next one"
+    );
     cursor.after(&cursor.bounds(), &asks(), &[], now(&client).await? + Duration::from_secs(60));
     for _ in 0..3 {
         look_back(&client, &mut cursor, false).await?;

@@ -191,22 +191,39 @@ async fn every_statement_through_pgbouncer_pins_what_the_engine_depends_on() -> 
     let db = TestDb::new().await?;
     let client = db.client().await?;
     let name: String = client.query_one("select current_database()::text", &[]).await?.get(0);
-    for setting in ["default_transaction_isolation = 'serializable'", "timezone = 'Asia/Kathmandu'"] {
+    for setting in [
+        "default_transaction_isolation = 'serializable'",
+        "default_transaction_read_only = on",
+        "timezone = 'Asia/Kathmandu'",
+        "datestyle = 'German'",
+        "synchronous_commit = off",
+    ] {
         client.batch_execute(&format!("alter database {name} set {setting}")).await?;
     }
     let bouncer = Bouncer::in_front_of(&db).await?;
     let pitwheel = Pitwheel::connect(&bouncer.url).await?;
     let pool = pitwheel.pool_for_loops(3, Duration::from_secs(6))?;
-    let sql = "select current_setting('transaction_isolation'), current_setting('timezone'),
-        current_setting('statement_timeout'), current_setting('lock_timeout')";
+    let pins = [
+        ("transaction_isolation", "read committed"),
+        ("transaction_read_only", "off"),
+        ("timezone", "UTC"),
+        ("datestyle", "ISO, DMY"),
+        ("synchronous_commit", "on"),
+        ("statement_timeout", "5s"),
+        ("lock_timeout", "200ms"),
+        ("client_connection_check_interval", "2s"),
+    ];
+    let settings = pins.map(|(setting, _)| format!("current_setting('{setting}')"));
+    let sql = &format!("select {}", settings.join(", "));
     for _ in 0..10 {
         for prepared in [false, true] {
             let read = async |session: Arc<Session>| {
                 if prepared { session.rows(sql, &[]).await } else { session.rows_once(sql, &[]).await }
             };
             let rows = pool.run(read).await?;
-            let pinned: [&str; 4] = std::array::from_fn(|at| rows[0].get(at));
-            assert_eq!(pinned, ["read committed", "UTC", "5s", "200ms"]);
+            for (at, (setting, pinned)) in pins.iter().enumerate() {
+                assert_eq!(rows[0].get::<_, &str>(at), *pinned, "{setting}");
+            }
         }
     }
     // Another client of the pooler finds the session as it was.
