@@ -1,6 +1,8 @@
 //! Two nodes, three worker processes, two streams by hand, and a load that keeps all of them busy.
 
-use std::process::Stdio;
+use std::collections::HashSet;
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
@@ -11,13 +13,11 @@ use pitwheel_testkit::{ChildProcess, Nap, ScratchFolder, TestDb, connect, wait_u
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 
-use crate::support::{Node, pitwheel};
+use crate::nodes::{start_node, url};
+use crate::support::Node;
 use crate::wire_worker::WireWorker;
 use crate::worker_process::{start_library, start_remote};
 
-pub(crate) const LEASE: Duration = Duration::from_secs(5);
-/// Slots of each worker process.
-pub(crate) const SLOTS: usize = 10;
 /// Slots of the two streams by hand: most of the room is left when the smaller one gets nothing.
 const STREAM_SLOTS: [u32; 2] = [20, 5];
 pub(crate) const KIND: &str = Nap::KIND;
@@ -29,6 +29,8 @@ pub(crate) const NAP: Duration = Duration::from_millis(250);
 const NAP_PARTS: u32 = 5;
 /// Jobs of each queue that wait or run at any time.
 const AHEAD: i64 = 1000;
+/// The file in the folder to which handlers add the ids of their jobs at their end.
+const ENDED: &str = "ended";
 const QUEUES: [&str; 2] = ["default", WIRE_QUEUE];
 const DONE: &str = "select count(*) filter (where queue = 'default'), count(*) filter (where queue = 'wire')
     from pitwheel.job_history";
@@ -39,9 +41,10 @@ pub(crate) struct Fleet {
     folder: ScratchFolder,
     first_node: Node,
     second_node: Option<Node>,
-    /// A worker process at the second node.
+    /// A worker process at the second node, and one at the database.
     pub(crate) remote_worker: ChildProcess,
-    _others: [ChildProcess; 2],
+    pub(crate) library_worker: ChildProcess,
+    other_worker: ChildProcess,
     /// Two streams at the first node.
     pub(crate) large_stream: WireWorker,
     pub(crate) small_stream: WireWorker,
@@ -60,8 +63,10 @@ impl Fleet {
         let first_node = start_node(&db, &folder, "127.0.0.1:0")?;
         let second_node = start_node(&db, &folder, "127.0.0.1:0")?;
         let (first, second) = (url(&first_node), url(&second_node));
-        let remote_worker = start_remote(&second)?;
-        let others = [start_remote(&first)?, start_library(db.url())?];
+        let ended = folder.path().join(ENDED);
+        let remote_worker = start_remote(&second, Some(&ended))?;
+        let library_worker = start_library(db.url(), Some(&ended))?;
+        let other_worker = start_remote(&first, Some(&ended))?;
         let large_stream = WireWorker::start(&first, &second, STREAM_SLOTS[0]).await?;
         let small_stream = WireWorker::start(&first, &second, STREAM_SLOTS[1]).await?;
         let load = Load::start(&db).await?;
@@ -72,7 +77,8 @@ impl Fleet {
             first_node,
             second_node: Some(second_node),
             remote_worker,
-            _others: others,
+            library_worker,
+            other_worker,
             large_stream,
             small_stream,
             load,
@@ -103,10 +109,13 @@ impl Fleet {
         Ok(Throughput([0, 1].map(|queue| (after[queue] - before[queue]) as f64 / seconds)))
     }
 
-    /// Prints what the fault cost, and fails if it cost too much or a worker was declared dead.
-    pub(crate) async fn judge(&self, fault: &str, before: Throughput, during: Throughput) -> Result<()> {
+    /// Prints what the fault cost, and fails if it cost too much, or a worker was declared dead or has ended.
+    pub(crate) async fn judge(&mut self, fault: &str, before: Throughput, during: Throughput) -> Result<()> {
         self.large_stream.check()?;
         self.small_stream.check()?;
+        for worker in [&mut self.remote_worker, &mut self.library_worker, &mut self.other_worker] {
+            ensure!(!worker.has_ended()?, "{fault}: a worker has ended");
+        }
         for (queue, (before, during)) in QUEUES.iter().zip(before.0.into_iter().zip(during.0)) {
             println!("{fault}: queue {queue}: {before:.0} jobs/s before, {during:.0} during");
             ensure!(
@@ -120,9 +129,18 @@ impl Fleet {
         Ok(())
     }
 
+    /// Starts the worker at the second node again, which has ended.
     pub(crate) fn start_remote_worker(&mut self) -> Result<()> {
+        ensure!(self.remote_worker.has_ended()?, "the remote worker has not ended");
         let node = self.second_node.as_ref().map(url).unwrap_or_default();
-        self.remote_worker = start_remote(&node)?;
+        self.remote_worker = start_remote(&node, Some(&self.folder.path().join(ENDED)))?;
+        Ok(())
+    }
+
+    /// Starts the worker at the database again, which has ended.
+    pub(crate) fn start_library_worker(&mut self) -> Result<()> {
+        ensure!(self.library_worker.has_ended()?, "the library worker has not ended");
+        self.library_worker = start_library(self.db.url(), Some(&self.folder.path().join(ENDED)))?;
         Ok(())
     }
 
@@ -151,21 +169,22 @@ impl Fleet {
         println!("{enqueued} jobs enqueued, {settled} settled");
         assert_eq!((settled, jobs, done), (enqueued, enqueued, enqueued), "lost, or settled twice");
         assert_eq!(charged, 0, "a job was charged an attempt or a crash");
+        let done: i64 = self.client.query_one(DONE, &[]).await?.get(0);
+        check_ends(&self.folder.path().join(ENDED), done)?;
         let code = self.first_node.end("TERM").map_err(|error| anyhow!("{error}"))?;
         assert_eq!(code, Some(0));
         Ok(())
     }
 }
 
-pub(crate) fn start_node(db: &TestDb, folder: &ScratchFolder, listen: &str) -> Result<Node> {
-    let lease = LEASE.as_secs().to_string();
-    let mut command = pitwheel(folder.path(), &["serve", "--listen", listen, "--lease", &lease]);
-    command.env("DATABASE_URL", db.url());
-    Node::of(&command, Stdio::null()).map_err(|error| anyhow!("{error}"))
-}
-
-pub(crate) fn url(node: &Node) -> String {
-    format!("http://{}", node.address)
+/// A job whose handler has ended is not released and run again, however short the grace was.
+fn check_ends(file: &Path, done: i64) -> Result<()> {
+    let text = fs::read_to_string(file)?;
+    let ended: Vec<&str> = text.lines().collect();
+    let jobs: HashSet<&str> = ended.iter().copied().collect();
+    assert_eq!(ended.len(), jobs.len(), "a handler has run to its end twice");
+    assert_eq!(jobs.len() as i64, done, "a job was done that has not run");
+    Ok(())
 }
 
 /// Counts time in naps, as a slot does: it stands still while the machine does.

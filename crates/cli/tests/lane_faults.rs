@@ -1,13 +1,21 @@
 //! Two nodes and three workers race for the same lanes for a minute while all of them but one worker are killed in turn, again and
 //! again: never two running jobs of one lane, never a lane without its current job, and the order is kept.
 
+#[path = "faults/nodes.rs"]
+mod nodes;
+#[path = "cli/support.rs"]
+#[allow(dead_code, reason = "this binary uses a part of it")]
+mod support;
+#[path = "faults/worker_process.rs"]
+mod worker_process;
+
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
 use pitwheel::NewJob;
 use pitwheel_testkit::{ChildProcess, Nap, ScratchFolder, TestDb, wait_until};
 
-use crate::fleet::{start_node, url};
+use crate::nodes::{start_node, url};
 use crate::support::Node;
 use crate::worker_process::{start_library, start_remote};
 
@@ -80,12 +88,12 @@ impl Victims<'_> {
         match turn % 4 {
             0 => {
                 self.remote.kill()?;
-                self.remote = start_remote(&url(&self.nodes[0]))?;
+                self.remote = start_remote(&url(&self.nodes[0]), None)?;
             }
             1 => self.kill_node(1)?,
             2 => {
                 self.library.kill()?;
-                self.library = start_library(self.db.url())?;
+                self.library = start_library(self.db.url(), None)?;
             }
             _ => self.kill_node(0)?,
         }
@@ -105,8 +113,8 @@ async fn lanes_keep_their_order_while_workers_and_nodes_are_killed_for_a_minute(
     let db = TestDb::new().await?;
     let folder = ScratchFolder::create()?;
     let nodes = [start_node(&db, &folder, "127.0.0.1:0")?, start_node(&db, &folder, "127.0.0.1:0")?];
-    let _other = start_remote(&url(&nodes[1]))?;
-    let (remote, library) = (start_remote(&url(&nodes[0]))?, start_library(db.url())?);
+    let _other = start_remote(&url(&nodes[1]), None)?;
+    let (remote, library) = (start_remote(&url(&nodes[0]), None)?, start_library(db.url(), None)?);
     let mut victims = Victims { db: &db, folder: &folder, nodes, remote, library };
     let kills = async {
         let (begun, mut turns) = (Instant::now(), 0);
