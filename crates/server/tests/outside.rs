@@ -6,13 +6,26 @@ use std::time::Duration;
 
 use anyhow::Result;
 use pitwheel_proto::v1;
-use pitwheel_testkit::{Http, TestDb};
+use pitwheel_testkit::{Http, TestDb, WAIT_MAX};
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tonic::{Code, Request};
 
 use crate::support::Node;
 
 const LEASE: Duration = Duration::from_secs(30);
+
+/// The status of the answer to a `GET` of the queues. By hand: no client library sends these versions and headers.
+async fn status_by_hand(node: &Node, version: &str, headers: &[(&str, &str)]) -> Result<u16> {
+    let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let mut socket = TcpStream::connect(node.address).await?;
+    socket.write_all(format!("GET /api/v1/queues {version}\r\n{headers}\r\n").as_bytes()).await?;
+    let mut line = [0; 12];
+    timeout(WAIT_MAX, socket.read_exact(&mut line)).await??;
+    Ok(std::str::from_utf8(&line[9..])?.parse()?)
+}
 
 #[tokio::test]
 async fn no_content_type_lets_a_page_of_another_site_in() -> Result<()> {
@@ -66,6 +79,11 @@ async fn a_call_through_a_proxy_needs_a_token() -> Result<()> {
         ("x-forwarded-proto", "https"),
         ("x-real-ip", "203.0.113.9"),
         ("via", "1.1 proxy"),
+        ("x-envoy-external-address", "203.0.113.9"),
+        ("x-original-forwarded-for", "203.0.113.9"),
+        ("cdn-loop", "cloudflare"),
+        ("fastly-client-ip", "203.0.113.9"),
+        ("fly-client-ip", "203.0.113.9"),
     ] {
         assert_eq!(http.header(name, value).get("/api/v1/queues").await?.status, 401, "{name}");
         let mut request = Request::new(v1::GetJobRequest { job_id: 1 });
@@ -75,5 +93,21 @@ async fn a_call_through_a_proxy_needs_a_token() -> Result<()> {
     }
     assert_eq!(http.get("/api/v1/queues").await?.status, 200, "a program on this machine needs none");
     assert_eq!(http.header("x-forwarded-for", "203.0.113.9").get("/healthz").await?.status, 200);
+    node.stop().await
+}
+
+/// What nginx sends by default, whoever its client is.
+#[tokio::test]
+async fn a_call_over_http_1_0_needs_a_token() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let host = node.address.to_string();
+    let headers = [("host", &*host), ("connection", "close")];
+    assert_eq!(status_by_hand(&node, "HTTP/1.0", &headers).await?, 401);
+    assert_eq!(status_by_hand(&node, "HTTP/1.1", &headers).await?, 200);
+    let secret = db.pitwheel().create_token("viewer", pitwheel::Role::Viewer, None).await?.1;
+    let bearer = format!("Bearer {secret}");
+    let with_token = [("host", &*host), ("authorization", &*bearer)];
+    assert_eq!(status_by_hand(&node, "HTTP/1.0", &with_token).await?, 200);
     node.stop().await
 }

@@ -44,9 +44,9 @@ impl Authentication {
                 "this server needs a token: send `authorization: Bearer TOKEN`",
             ));
         }
-        if is_proxied(request.headers()) {
+        if is_proxied(request) {
             return Err(Problem::unauthenticated(
-                "a call through a proxy needs a token: send `authorization: Bearer TOKEN`",
+                "a call through a proxy or over HTTP/1.0 needs a token: send `authorization: Bearer TOKEN`",
             ));
         }
         if is_cross_site(request) {

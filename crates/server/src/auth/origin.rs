@@ -4,11 +4,11 @@
 use std::net::IpAddr;
 
 use axum::extract::Request;
-use axum::http::HeaderMap;
+use axum::http::Version;
 use axum::http::header::{HOST, ORIGIN};
 
-/// Headers that proxies add, beside all that begin with [`PROXY_PREFIX`].
-const PROXY_HEADERS: [&str; 7] = [
+/// Headers that proxies add, beside all that begin with one of [`PROXY_PREFIXES`].
+const PROXY_HEADERS: [&str; 10] = [
     "forwarded",
     "via",
     "x-real-ip",
@@ -16,13 +16,19 @@ const PROXY_HEADERS: [&str; 7] = [
     "x-cluster-client-ip",
     "cf-connecting-ip",
     "true-client-ip",
+    "cdn-loop",
+    "fastly-client-ip",
+    "fly-client-ip",
 ];
-const PROXY_PREFIX: &str = "x-forwarded";
+const PROXY_PREFIXES: [&str; 3] = ["x-forwarded", "x-envoy-", "x-original-"];
 
-/// Whether a proxy passed this request on. Its sender may be on another machine.
-pub(crate) fn is_proxied(headers: &HeaderMap) -> bool {
-    let added = |name: &str| PROXY_HEADERS.contains(&name) || name.starts_with(PROXY_PREFIX);
-    headers.keys().any(|name| added(name.as_str()))
+/// Whether a proxy passed this request on, as far as the request shows it. Its sender may be on another machine. nginx adds no header by
+/// default, and speaks HTTP/1.0, which programs on this machine do not need. What forwards connections shows in no request.
+pub(crate) fn is_proxied(request: &Request) -> bool {
+    let is_added = |name: &str| {
+        PROXY_HEADERS.contains(&name) || PROXY_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    };
+    request.version() < Version::HTTP_11 || request.headers().keys().any(|name| is_added(name.as_str()))
 }
 
 /// Whether a browser sent this request for a page of another site, or for a page that reaches this machine by a host name
