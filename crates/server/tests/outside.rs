@@ -111,3 +111,24 @@ async fn a_call_over_http_1_0_needs_a_token() -> Result<()> {
     assert_eq!(status_by_hand(&node, "HTTP/1.0", &with_token).await?, 200);
     node.stop().await
 }
+
+#[tokio::test]
+async fn a_header_that_is_sent_twice_hides_no_other_site() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let (host, origin) = (node.address.to_string(), node.url());
+    for (name, own, foreign) in [
+        ("host", &*host, "evil.example"),
+        ("origin", &*origin, "http://evil.example"),
+        ("sec-fetch-site", "same-origin", "cross-site"),
+    ] {
+        let status = async |first, second| {
+            let headers = [("host", &*host), (name, first), (name, second)];
+            status_by_hand(&node, "HTTP/1.1", &headers).await
+        };
+        assert_eq!(status(own, own).await?, 200, "{name}");
+        assert_eq!(status(own, foreign).await?, 403, "{name}");
+        assert_eq!(status(foreign, own).await?, 403, "{name}");
+    }
+    node.stop().await
+}

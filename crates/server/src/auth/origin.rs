@@ -32,15 +32,21 @@ pub(crate) fn is_proxied(request: &Request) -> bool {
 }
 
 /// Whether a browser sent this request for a page of another site, or for a page that reaches this machine by a host name
-/// of another owner (DNS rebinding).
+/// of another owner (DNS rebinding). A header may be sent twice: then every value counts, because its sender may have written any of them.
 pub(crate) fn is_cross_site(request: &Request) -> bool {
-    let text = |name: &str| request.headers().get(name).map(|value| value.to_str().unwrap_or("?"));
+    let values = |name: &str| {
+        let values = request.headers().get_all(name).into_iter();
+        values.map(|value| value.to_str().unwrap_or("?"))
+    };
     let authority = request.uri().authority().map(|authority| authority.as_str());
-    let host = authority.or(text(HOST.as_str()));
-    let other_host = authority.into_iter().chain(text(HOST.as_str())).any(|host| !is_local(host));
-    let other_site = text("sec-fetch-site").is_some_and(|site| !["same-origin", "none"].contains(&site));
-    let other_origin = text(ORIGIN.as_str())
-        .is_some_and(|origin| origin.split_once("://").map(|(_, authority)| authority) != host);
+    let hosts: Vec<&str> = authority.into_iter().chain(values(HOST.as_str())).collect();
+    let is_own = |origin: &str| {
+        let host = origin.split_once("://").map(|(_, host)| host);
+        !hosts.is_empty() && hosts.iter().all(|own| Some(*own) == host)
+    };
+    let other_host = hosts.iter().any(|host| !is_local(host));
+    let other_site = values("sec-fetch-site").any(|site| !["same-origin", "none"].contains(&site));
+    let other_origin = values(ORIGIN.as_str()).any(|origin| !is_own(origin));
     other_host || other_site || other_origin
 }
 
