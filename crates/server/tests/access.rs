@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
 use pitwheel::{Context, Role, Worker};
@@ -13,9 +13,13 @@ use pitwheel_testkit::{Http, TestDb, WAIT_MAX, Work, start_worker, wait_until};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tonic::{Code, Request};
 
 use crate::support::{Node, claim_of, next_assignments, next_welcome, stream_request};
+
+/// How soon a stream ends whose token is no longer valid: two seconds, and two more for a slow machine.
+const SOON: Duration = Duration::from_secs(4);
 
 /// A node that requires a token from every caller.
 async fn start_with_tokens(db: &TestDb) -> Result<Node> {
@@ -98,7 +102,7 @@ async fn every_role_may_do_what_it_is_for_and_no_more() -> Result<()> {
 async fn a_caller_without_a_valid_token_is_refused() -> Result<()> {
     let db = TestDb::new().await?;
     let node = start_with_tokens(&db).await?;
-    let soon = std::time::SystemTime::now() + Duration::from_millis(500);
+    let soon = SystemTime::now() + Duration::from_millis(500);
     let (_, expiring) = db.pitwheel().create_token("short", Role::Viewer, Some(soon)).await?;
     let good = secret(&db, "good", Role::Viewer).await?;
     let http = Http::new(node.address);
@@ -139,6 +143,36 @@ async fn a_revoked_token_ends_its_streams() -> Result<()> {
     assert_eq!(ended.expect_err("nothing was due").code(), Code::Aborted);
     let again = client.stream_jobs(with_token(stream_request(1), &secret)?).await;
     assert_eq!(again.expect_err("the token is revoked").code(), Code::Unauthenticated);
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_token_expires_although_the_tokens_cannot_be_read() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = start_with_tokens(&db).await?;
+    let id = db.job().insert().await?;
+    // Long enough to open two streams with it.
+    let lifetime = Duration::from_secs(8);
+    let expires_at = SystemTime::now() + lifetime;
+    let secret = db.pitwheel().create_token("short", Role::Worker, Some(expires_at)).await?.1;
+    let mut client = node.workers().await?;
+    let mut messages = client.stream_jobs(with_token(stream_request(1), &secret)?).await?.into_inner();
+    next_welcome(&mut messages).await?;
+    let http = Http::new(node.address).token(&secret);
+    let mut events = http.events(&format!("/api/v1/events?jobs={id}")).await?;
+    assert_eq!(events.next().await?.0, "job");
+    let mut other = db.client().await?;
+    let lock = other.transaction().await?;
+    lock.batch_execute("lock table pitwheel.token in access exclusive mode").await?;
+
+    let limit = expires_at.duration_since(SystemTime::now())? + SOON;
+    let of_events = async { while events.next().await.is_ok() {} };
+    let (of_worker, of_events) = tokio::join!(timeout(limit, messages.message()), timeout(limit, of_events));
+    assert_eq!(of_worker.context("the stream goes on")?.expect_err("nothing was due").code(), Code::Aborted);
+    of_events.context("the events go on")?;
+    assert!(SystemTime::now() >= expires_at, "it was valid until then");
+    assert_eq!(http.get("/api/v1/jobs/1").await?.status, 401);
+    lock.rollback().await?;
     node.stop().await
 }
 

@@ -1,6 +1,7 @@
 //! Tokens as a server checks them.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use ring::digest::{SHA256, digest};
 
@@ -60,6 +61,8 @@ pub struct TokenHash {
     pub name: String,
     /// What it permits.
     pub role: Role,
+    /// How long after the read it expires; `None`: it does not.
+    pub expires_in: Option<Duration>,
 }
 
 /// The valid tokens.
@@ -67,7 +70,8 @@ pub async fn token_hashes(client: &impl Sql) -> Result<Vec<TokenHash>, Error> {
     let rows = query(client, include_str!("../../sql/engine/token_hashes.sql"), &[]).await?;
     let read = rows.iter().map(|row| {
         let role = row.get::<_, &str>("role").parse()?;
-        Ok(TokenHash { hash: row.get("hash"), id: row.get("id"), name: row.get("name"), role })
+        let expires_in = row.get::<_, Option<f64>>("expires_in").map(Duration::from_secs_f64);
+        Ok(TokenHash { hash: row.get("hash"), id: row.get("id"), name: row.get("name"), role, expires_in })
     });
     read.collect()
 }

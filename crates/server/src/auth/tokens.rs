@@ -17,27 +17,60 @@ const STREAM_AGE_MAX: Duration = Duration::from_secs(1);
 /// long, so that guessing is slow and causes few database reads.
 const UNKNOWN_DELAY: Duration = Duration::from_millis(200);
 
-/// The valid tokens by the hash of their secret.
+/// The valid tokens.
 pub(crate) struct Tokens {
     pool: Pool,
-    by_hash: RwLock<HashMap<Vec<u8>, TokenHash>>,
+    known: RwLock<Known>,
     /// When the last read began, or failed.
     read_at: Mutex<Option<Instant>>,
     /// Keeps two reads apart.
     reading: tokio::sync::Mutex<()>,
 }
 
+/// The tokens that were valid when they were read.
+#[derive(Default)]
+struct Known {
+    /// By the hash of their secret.
+    ids: HashMap<Vec<u8>, i64>,
+    by_id: HashMap<i64, KnownToken>,
+}
+
+struct KnownToken {
+    caller: Caller,
+    /// `None`: it does not expire.
+    expires_at: Option<Instant>,
+}
+
+impl Known {
+    /// The tokens of a read that began then: none is taken for valid after it has expired.
+    fn new(hashes: Vec<TokenHash>, begun: Instant) -> Known {
+        let mut known = Known::default();
+        for TokenHash { hash, id, name, role, expires_in } in hashes {
+            let expires_at = expires_in.and_then(|expires_in| begun.checked_add(expires_in));
+            known.ids.insert(hash, id);
+            known.by_id.insert(id, KnownToken { caller: Caller::with_token(id, &name, role), expires_at });
+        }
+        known
+    }
+
+    /// The caller with this token, if it is valid.
+    fn caller(&self, id: i64, now: Instant) -> Option<&Caller> {
+        let token = self.by_id.get(&id)?;
+        token.expires_at.is_none_or(|at| now < at).then_some(&token.caller)
+    }
+}
+
 impl Tokens {
     pub(crate) fn new(pool: Pool) -> Tokens {
-        Tokens { pool, by_hash: RwLock::default(), read_at: Mutex::default(), reading: Default::default() }
+        Tokens { pool, known: RwLock::default(), read_at: Mutex::default(), reading: Default::default() }
     }
 
     fn read_at(&self) -> MutexGuard<'_, Option<Instant>> {
         self.read_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn by_hash(&self) -> RwLockReadGuard<'_, HashMap<Vec<u8>, TokenHash>> {
-        self.by_hash.read().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> RwLockReadGuard<'_, Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads the tokens again if those in memory are older than `age_max`.
@@ -55,24 +88,29 @@ impl Tokens {
         let hashes = self.pool.run(async |client| token_hashes(&client).await).await;
         // After a failure those that waited do not try again one by one, each for as long as a database takes that does not answer.
         let hashes = hashes.inspect_err(|_| *self.read_at() = Some(Instant::now()))?;
-        let by_hash = hashes.into_iter().map(|token| (token.hash.clone(), token)).collect();
-        *self.by_hash.write().unwrap_or_else(PoisonError::into_inner) = by_hash;
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = Known::new(hashes, begun);
         *self.read_at() = Some(begun);
         Ok(())
+    }
+
+    /// The same. While the database is down or does not answer, the tokens in memory stay valid until they expire.
+    async fn try_refresh(&self, age_max: Duration) {
+        if let Err(error) = self.refresh(age_max).await {
+            tracing::warn!(%error, "cannot read the tokens");
+        }
     }
 
     /// Whether any valid token exists.
     pub(crate) async fn exist(&self) -> Result<bool, Error> {
         self.refresh(AGE_MAX).await?;
-        Ok(!self.by_hash().is_empty())
+        Ok(!self.known().ids.is_empty())
     }
 
     /// Those of these token ids that are no longer valid.
-    pub(crate) async fn revoked(&self, ids: &[i64]) -> Result<Vec<i64>, Error> {
-        self.refresh(STREAM_AGE_MAX).await?;
-        let by_hash = self.by_hash();
-        let is_revoked = |id: &&i64| !by_hash.values().any(|token| token.id == **id);
-        Ok(ids.iter().filter(is_revoked).copied().collect())
+    pub(crate) async fn revoked(&self, ids: &[i64]) -> Vec<i64> {
+        self.try_refresh(STREAM_AGE_MAX).await;
+        let (known, now) = (self.known(), Instant::now());
+        ids.iter().filter(|id| known.caller(**id, now).is_none()).copied().collect()
     }
 
     /// The caller that a secret belongs to; `None`: the secret is not valid.
@@ -81,12 +119,11 @@ impl Tokens {
         for (wait, age_max) in [(Duration::ZERO, AGE_MAX), (UNKNOWN_DELAY, UNKNOWN_DELAY)] {
             // Tokens that are younger than the wait were read after this call began.
             tokio::time::sleep(wait).await;
-            // While the database is down or does not answer, the tokens in memory stay valid.
-            if let Err(error) = self.refresh(age_max).await {
-                tracing::warn!(%error, "cannot read the tokens");
-            }
-            if let Some(token) = self.by_hash().get(&hash) {
-                return Some(Caller::with_token(token.id, &token.name, token.role));
+            self.try_refresh(age_max).await;
+            let known = self.known();
+            let id = known.ids.get(&hash);
+            if let Some(caller) = id.and_then(|id| known.caller(*id, Instant::now())) {
+                return Some(caller.clone());
             }
         }
         None

@@ -44,9 +44,7 @@ pub(crate) async fn run(reconciler: Reconciler) {
         if let Err(error) = reconciler.delete_emptied().await {
             tracing::warn!(%error, "cannot delete empty holds, will retry");
         }
-        if let Err(error) = reconciler.close_revoked().await {
-            tracing::warn!(%error, "cannot read which tokens are valid, will retry");
-        }
+        reconciler.close_revoked().await;
     }
 }
 
@@ -88,12 +86,11 @@ impl Reconciler {
     }
 
     /// Ends the streams of tokens that were revoked or have expired.
-    async fn close_revoked(&self) -> Result<(), Error> {
+    async fn close_revoked(&self) {
         let tokens = self.streams.lock().tokens();
         if !tokens.is_empty() {
-            let revoked = self.tokens.revoked(&tokens).await?;
+            let revoked = self.tokens.revoked(&tokens).await;
             self.streams.lock().close_tokens(&revoked);
         }
-        Ok(())
     }
 }

@@ -103,15 +103,13 @@ impl Watch {
     }
 
     /// Ends the streams of watchers whose token was revoked or has expired.
-    async fn close_revoked(&self, tokens: &Tokens) -> Result<(), Error> {
+    async fn close_revoked(&self, tokens: &Tokens) {
         let used: HashSet<i64> = self.watchers().iter().filter_map(|watcher| watcher.token).collect();
-        if used.is_empty() {
-            return Ok(());
+        if !used.is_empty() {
+            let used: Vec<i64> = used.into_iter().collect();
+            let revoked = tokens.revoked(&used).await;
+            self.watchers().retain(|watcher| watcher.token.is_none_or(|token| !revoked.contains(&token)));
         }
-        let used: Vec<i64> = used.into_iter().collect();
-        let revoked = tokens.revoked(&used).await?;
-        self.watchers().retain(|watcher| watcher.token.is_none_or(|token| !revoked.contains(&token)));
-        Ok(())
     }
 
     /// Ends the streams of all watchers.
@@ -146,9 +144,7 @@ pub(crate) async fn run(watch: Arc<Watch>, pitwheel: Pitwheel) {
 /// Ends the streams whose token is no longer valid. Never returns; safe to drop at any point.
 pub(crate) async fn run_closing(watch: Arc<Watch>, tokens: Arc<Tokens>) {
     loop {
-        if let Err(error) = watch.close_revoked(&tokens).await {
-            tracing::warn!(%error, "cannot check the tokens of event streams, will retry");
-        }
+        watch.close_revoked(&tokens).await;
         tokio::time::sleep(EVERY).await;
     }
 }
