@@ -20,7 +20,7 @@ use tonic::service::Routes;
 use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
 use utoipa_axum::router::OpenApiRouter;
 
-use crate::auth::middleware::{Authentication, authenticate};
+use crate::auth::middleware::{Authentication, authenticate, check_again};
 use crate::auth::tokens::Tokens;
 use crate::background::{Background, Tasks};
 use crate::dispatch::node::Node;
@@ -294,7 +294,8 @@ fn check_public(prefixes: &[String]) -> Result<(), Error> {
 }
 
 /// The routes behind authentication. The layer that is added last runs first: the body of a call is read before the call takes one of
-/// the places of its token, and it keeps that place until there is room for its answer.
+/// the places of its token, and it keeps that place until there is room for its answer. Whatever it has waited for, its token is valid
+/// when its handler runs.
 fn layered(
     routes: Router,
     streamed_prefixes: Vec<String>,
@@ -304,6 +305,7 @@ fn layered(
     let calls = Calls::new(streamed_prefixes.clone(), tasks.clone());
     let bodies = Bodies::new(streamed_prefixes);
     routes
+        .layer(from_fn_with_state(authentication.clone(), check_again))
         .layer(from_fn_with_state(Arc::<Answers>::default(), hold_answer))
         .layer(from_fn_with_state(Arc::new(calls), limit_calls))
         .layer(from_fn_with_state(Arc::new(bodies), read_body))

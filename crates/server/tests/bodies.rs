@@ -5,23 +5,26 @@ mod support;
 use std::future::poll_fn;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use futures_util::{StreamExt, stream};
 use pitwheel::Role;
 use pitwheel_proto::v1;
 use pitwheel_server::Options;
-use pitwheel_testkit::{TestDb, WAIT_MAX};
+use pitwheel_testkit::{Http, TestDb, WAIT_MAX, wait_until};
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 use tonic::client::Grpc;
 use tonic::codegen::Service;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Code, Request, Status};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tonic_prost::ProstCodec;
+use tonic_prost::prost::Message;
 
-use crate::support::Node;
+use crate::support::{Node, stream_request};
 
 const MIB: usize = 1024 * 1024;
 /// Far less than the deadline of a body.
@@ -43,13 +46,18 @@ struct HalfSent(TcpStream);
 impl HalfSent {
     /// By hand: no client library leaves a body unfinished.
     async fn new(node: &Node, secret: &str, declared: usize, sent: usize) -> Result<HalfSent> {
+        HalfSent::of(node, "/api/v1/jobs", secret, (declared, &vec![b' '; sent])).await
+    }
+
+    /// The same for another path: the declared length of the body, and what is sent of it.
+    async fn of(node: &Node, path: &str, secret: &str, (declared, sent): (usize, &[u8])) -> Result<HalfSent> {
         let mut socket = TcpStream::connect(node.address).await?;
         let head = format!(
-            "POST /api/v1/jobs HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {secret}\r\n\
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {secret}\r\n\
              content-type: application/json\r\ncontent-length: {declared}\r\n\r\n"
         );
         socket.write_all(head.as_bytes()).await?;
-        socket.write_all(&vec![b' '; sent]).await?;
+        socket.write_all(sent).await?;
         Ok(HalfSent(socket))
     }
 
@@ -60,19 +68,42 @@ impl HalfSent {
     }
 }
 
+/// A message that is sent at the end of the wait.
+fn after<M>(wait: &CancellationToken, message: M) -> impl futures_util::Stream<Item = M> + use<M> {
+    let ended = wait.clone().cancelled_owned();
+    stream::once(async move {
+        ended.await;
+        message
+    })
+}
+
 /// Calls Enqueue with these messages, each sent as soon as it is there.
 async fn enqueue(
     node: &Node,
     secret: &str,
     jobs: impl futures_util::Stream<Item = v1::EnqueueRequest> + Send + 'static,
 ) -> Result<Status> {
+    call::<_, v1::EnqueueResponse>(node, secret, "/pitwheel.v1.JobService/Enqueue", jobs).await
+}
+
+/// Calls a method with these messages. Returns why it was refused.
+async fn call<M, R>(
+    node: &Node,
+    secret: &str,
+    path: &'static str,
+    messages: impl futures_util::Stream<Item = M> + Send + 'static,
+) -> Result<Status>
+where
+    M: Message + Send + Sync + 'static,
+    R: Message + Default + Send + Sync + 'static,
+{
     let mut client = Grpc::new(tonic::transport::Endpoint::new(node.url())?.connect().await?);
     client.ready().await?;
-    let mut request = Request::new(jobs);
+    let mut request = Request::new(messages);
     request.metadata_mut().insert("authorization", format!("Bearer {secret}").parse()?);
-    let path = PathAndQuery::from_static("/pitwheel.v1.JobService/Enqueue");
-    let codec = ProstCodec::<v1::EnqueueRequest, v1::EnqueueResponse>::default();
-    let answer = timeout(WAIT_MAX, client.client_streaming(request, path, codec)).await?;
+    let codec = ProstCodec::<M, R>::default();
+    let answer =
+        timeout(WAIT_MAX, client.client_streaming(request, PathAndQuery::from_static(path), codec)).await?;
     Ok(answer.map(drop).expect_err("refused"))
 }
 
@@ -187,5 +218,53 @@ async fn the_large_bodies_of_one_token_do_not_keep_others_out() -> Result<()> {
     assert!(started.elapsed() < AT_ONCE, "another token has room: {:?}", started.elapsed());
     assert_eq!(fifth.status().await?, 429);
     drop(held);
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_token_that_is_revoked_while_a_body_arrives_can_do_nothing_more() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = start_with_tokens(&db).await?;
+    let admin = secret(&db, Role::Admin).await?;
+    let http = Http::new(node.address).token(&admin);
+    assert_eq!(http.get("/api/v1/queues").await?.status, 200, "from now on the server knows the token");
+    let token = json!({ "name": "again", "role": "admin" }).to_string();
+    let (last, first) = token.as_bytes().split_last().context("a body")?;
+    let mut half_sent = HalfSent::of(&node, "/api/v1/tokens", &admin, (token.len(), first)).await?;
+    let revoked = CancellationToken::new();
+    let job = v1::NewJob { kind: "work".into(), ..v1::NewJob::default() };
+    let job = v1::EnqueueRequest { jobs: vec![job] };
+    let report = "/pitwheel.v1.WorkerService/ReportResult";
+    let stream = "/pitwheel.v1.WorkerService/StreamJobs";
+    let refuse = async {
+        db.pitwheel().revoke_token("admin").await?;
+        wait_until("the server knows", async || Ok(http.get("/api/v1/queues").await?.status == 401)).await?;
+        half_sent.0.write_all(&[*last]).await?;
+        revoked.cancel();
+        half_sent.status().await
+    };
+    let (http, enqueued, reported, streamed) = tokio::try_join!(
+        refuse,
+        call::<_, v1::EnqueueResponse>(
+            &node,
+            &admin,
+            "/pitwheel.v1.JobService/Enqueue",
+            after(&revoked, job)
+        ),
+        call::<_, v1::ReportResultResponse>(
+            &node,
+            &admin,
+            report,
+            after(&revoked, v1::ReportResultRequest::default())
+        ),
+        call::<_, v1::StreamJobsResponse>(&node, &admin, stream, after(&revoked, stream_request(1))),
+    )?;
+    assert_eq!(http, 401);
+    for refused in [enqueued, reported, streamed] {
+        assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+    }
+    let left = "select (select count(*) from pitwheel.token where name = 'again')
+        + (select count(*) from pitwheel.job) + (select count(*) from pitwheel.worker)";
+    assert_eq!(db.count(left).await?, 0);
     node.stop().await
 }

@@ -110,6 +110,20 @@ pub(crate) async fn authenticate(
     }
 }
 
+/// Checks the token of a request again, right before its handler runs. Since [`authenticate`], its body may have arrived slowly and it may
+/// have waited for its place, while its token was revoked.
+pub(crate) async fn check_again(
+    State(authentication): State<Arc<Authentication>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let token = request.extensions().get::<Caller>().and_then(Caller::token);
+    match token {
+        Some(token) if !authentication.tokens.is_valid(token).await => refusal(&request, unknown_token()),
+        _ => next.run(request).await,
+    }
+}
+
 /// The answer to a request that is refused, in the form that its protocol needs.
 pub(crate) fn refusal(request: &Request, problem: Problem) -> Response {
     refusal_at(request.uri().path(), problem)

@@ -106,6 +106,12 @@ impl Tokens {
         Ok(!self.known().ids.is_empty())
     }
 
+    /// Whether a token that was valid is still valid.
+    pub(crate) async fn is_valid(&self, id: i64) -> bool {
+        self.try_refresh(AGE_MAX).await;
+        self.known().caller(id, Instant::now()).is_some()
+    }
+
     /// Those of these token ids that are no longer valid.
     pub(crate) async fn revoked(&self, ids: &[i64]) -> Vec<i64> {
         self.try_refresh(STREAM_AGE_MAX).await;
