@@ -209,7 +209,10 @@ impl Server {
         let background = Background::default();
         let tasks = background.tasks();
         tasks.spawn(watch::run(watch.clone(), pitwheel.clone()));
-        tasks.spawn(watch::run_closing(watch.clone(), authentication.tokens.clone()));
+        let (tokens, watched) = (authentication.tokens.clone(), watch.clone());
+        tasks.spawn(async move {
+            tokens.close_streams(|| watched.tokens(), |invalid| watched.close_tokens(invalid)).await;
+        });
         tasks.spawn(metrics::run_upkeep());
         let scrapes = pitwheel.for_probes(SCRAPE_CONNECTIONS, PROBE_MAX)?;
         let api = Api {

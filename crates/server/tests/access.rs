@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tonic::{Code, Request};
+use tonic::{Code, Request, Status, Streaming};
 
 use crate::support::{Node, claim_of, next_assignments, next_welcome, stream_request};
 
@@ -130,19 +130,36 @@ async fn a_caller_without_a_valid_token_is_refused() -> Result<()> {
     node.stop().await
 }
 
+/// Opens the stream of a worker.
+async fn open_stream(node: &Node, secret: &str) -> Result<Streaming<v1::StreamJobsResponse>> {
+    let mut client = node.workers().await?;
+    let mut messages = client.stream_jobs(with_token(stream_request(1), secret)?).await?.into_inner();
+    next_welcome(&mut messages).await?;
+    Ok(messages)
+}
+
+/// Waits until a stream without jobs has ended, at most so long.
+async fn ended(mut messages: Streaming<v1::StreamJobsResponse>, limit: Duration) -> Result<()> {
+    let ended = timeout(limit, messages.message()).await.context("the stream goes on")?;
+    assert_eq!(ended.expect_err("nothing was due").code(), Code::Aborted);
+    Ok(())
+}
+
 #[tokio::test]
-async fn a_revoked_token_ends_its_streams() -> Result<()> {
+async fn a_token_that_is_no_longer_valid_loses_its_streams() -> Result<()> {
     let db = TestDb::new().await?;
     let node = start_with_tokens(&db).await?;
-    let secret = secret(&db, "fleet", Role::Worker).await?;
-    let mut client = node.workers().await?;
-    let mut messages = client.stream_jobs(with_token(stream_request(1), &secret)?).await?.into_inner();
-    next_welcome(&mut messages).await?;
+    let revoked = secret(&db, "fleet", Role::Worker).await?;
+    // Long enough to open a stream with it.
+    let expires_at = SystemTime::now() + Duration::from_secs(8);
+    let expiring = db.pitwheel().create_token("short", Role::Worker, Some(expires_at)).await?.1;
+    let of_revoked = open_stream(&node, &revoked).await?;
+    let of_expiring = open_stream(&node, &expiring).await?;
     db.pitwheel().revoke_token("fleet").await?;
-    let ended = tokio::time::timeout(WAIT_MAX, messages.message()).await?;
-    assert_eq!(ended.expect_err("nothing was due").code(), Code::Aborted);
-    let again = client.stream_jobs(with_token(stream_request(1), &secret)?).await;
-    assert_eq!(again.expect_err("the token is revoked").code(), Code::Unauthenticated);
+    ended(of_revoked, SOON).await.context("revoked")?;
+    let again = open_stream(&node, &revoked).await.expect_err("the token is revoked");
+    assert_eq!(again.downcast::<Status>()?.code(), Code::Unauthenticated);
+    ended(of_expiring, expires_at.duration_since(SystemTime::now())? + SOON).await.context("expired")?;
     node.stop().await
 }
 
@@ -155,9 +172,7 @@ async fn a_token_expires_although_the_tokens_cannot_be_read() -> Result<()> {
     let lifetime = Duration::from_secs(8);
     let expires_at = SystemTime::now() + lifetime;
     let secret = db.pitwheel().create_token("short", Role::Worker, Some(expires_at)).await?.1;
-    let mut client = node.workers().await?;
-    let mut messages = client.stream_jobs(with_token(stream_request(1), &secret)?).await?.into_inner();
-    next_welcome(&mut messages).await?;
+    let messages = open_stream(&node, &secret).await?;
     let http = Http::new(node.address).token(&secret);
     let mut events = http.events(&format!("/api/v1/events?jobs={id}")).await?;
     assert_eq!(events.next().await?.0, "job");
@@ -167,8 +182,8 @@ async fn a_token_expires_although_the_tokens_cannot_be_read() -> Result<()> {
 
     let limit = expires_at.duration_since(SystemTime::now())? + SOON;
     let of_events = async { while events.next().await.is_ok() {} };
-    let (of_worker, of_events) = tokio::join!(timeout(limit, messages.message()), timeout(limit, of_events));
-    assert_eq!(of_worker.context("the stream goes on")?.expect_err("nothing was due").code(), Code::Aborted);
+    let (of_worker, of_events) = tokio::join!(ended(messages, limit), timeout(limit, of_events));
+    of_worker?;
     of_events.context("the events go on")?;
     assert!(SystemTime::now() >= expires_at, "it was valid until then");
     assert_eq!(http.get("/api/v1/jobs/1").await?.status, 401);
@@ -344,7 +359,7 @@ async fn streams_that_are_opened_at_once_do_not_exceed_the_limit_of_a_token() ->
             opening.spawn(async move { client.stream_jobs(request).await });
         }
     }
-    let opened = tokio::time::timeout(2 * WAIT_MAX, opening.join_all()).await?;
+    let opened = timeout(2 * WAIT_MAX, opening.join_all()).await?;
     let (open, refused): (Vec<_>, Vec<_>) = opened.into_iter().partition(Result::is_ok);
     assert_eq!((open.len(), refused.len()), (STREAMS_MAX, 100));
     let refusal = refused.into_iter().find_map(Result::err).context("none was refused")?;

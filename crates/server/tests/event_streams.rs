@@ -12,8 +12,8 @@ use pitwheel_testkit::{Events, Http, TestDb, WAIT_MAX, wait_until};
 
 use crate::support::Node;
 
-/// How soon a stream ends: two seconds, and ten for a slow machine.
-const SOON: Duration = Duration::from_secs(12);
+/// How soon a stream ends: two seconds, and two more for a slow machine.
+const SOON: Duration = Duration::from_secs(4);
 /// Event streams of one token.
 const TOKEN_STREAMS: usize = 100;
 

@@ -1,6 +1,6 @@
 //! The valid tokens, kept in memory and read from the database again every two seconds.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,10 @@ use crate::auth::caller::Caller;
 
 /// How old the tokens in memory may be: a revoked token may still be accepted for this long.
 const AGE_MAX: Duration = Duration::from_secs(2);
-/// The same where streams are ended: with the time between two looks, a stream ends within two seconds.
+/// The same where streams are ended, and the time between two looks at their tokens: together less than two seconds, so that a stream
+/// ends within two seconds after a read of the tokens as well.
 const STREAM_AGE_MAX: Duration = Duration::from_secs(1);
+const STREAMS_EVERY: Duration = Duration::from_millis(500);
 /// An unknown token may be a new one. The tokens are read again for it, at most this often, and the caller waits this
 /// long, so that guessing is slow and causes few database reads.
 const UNKNOWN_DELAY: Duration = Duration::from_millis(200);
@@ -112,11 +114,19 @@ impl Tokens {
         self.known().caller(id, Instant::now()).is_some()
     }
 
-    /// Those of these token ids that are no longer valid.
-    pub(crate) async fn revoked(&self, ids: &[i64]) -> Vec<i64> {
-        self.try_refresh(STREAM_AGE_MAX).await;
-        let (known, now) = (self.known(), Instant::now());
-        ids.iter().filter(|id| known.caller(**id, now).is_none()).copied().collect()
+    /// Calls `close` with those of the tokens in use that are no longer valid, again and again. Never returns; safe to drop at any point.
+    /// Nothing else is read in between: a stream must not outlive its token because another read waits.
+    pub(crate) async fn close_streams(&self, used: impl Fn() -> HashSet<i64>, close: impl Fn(&HashSet<i64>)) {
+        loop {
+            let mut invalid = used();
+            if !invalid.is_empty() {
+                self.try_refresh(STREAM_AGE_MAX).await;
+                let now = Instant::now();
+                invalid.retain(|id| self.known().caller(*id, now).is_none());
+                close(&invalid);
+            }
+            tokio::time::sleep(STREAMS_EVERY).await;
+        }
     }
 
     /// The caller that a secret belongs to; `None`: the secret is not valid.
@@ -133,5 +143,15 @@ impl Tokens {
             }
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_ends_within_two_seconds_after_its_token() {
+        assert!(STREAM_AGE_MAX + STREAMS_EVERY < Duration::from_secs(2));
     }
 }

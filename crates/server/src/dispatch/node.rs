@@ -1,5 +1,6 @@
 //! One server process: its streams, and the loops that serve them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -93,7 +94,11 @@ impl Node {
         let (cancel, command) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         node.spawn(listen_for_hints(pool.clone(), streams.clone(), cancel.clone(), command.clone()));
         node.spawn(forward_cancels(pool.clone(), streams.clone(), cancel));
-        node.spawn(reconcile::run(Reconciler { pool: pool.clone(), streams, tokens, command }));
+        node.spawn(reconcile::run(Reconciler { pool: pool.clone(), streams: streams.clone(), command }));
+        node.spawn(async move {
+            let close = |invalid: &HashSet<i64>| streams.lock().close_tokens(invalid);
+            tokens.close_streams(|| streams.lock().tokens(), close).await;
+        });
         let name = node.name.clone();
         node.spawn(async move { maintain((&pool, &lease_pool), &name, lease, keep_history, &end).await });
         Ok(node)

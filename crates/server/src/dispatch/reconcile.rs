@@ -7,17 +7,15 @@ use pitwheel::Error;
 use pitwheel::engine::{Pool, alive_workers, held, settle};
 use tokio::sync::Notify;
 
-use crate::auth::tokens::Tokens;
 use crate::dispatch::comparison;
 use crate::dispatch::streams::SharedStreams;
 
-/// Time between two comparisons: how long a stream stays open after its token was revoked.
+/// Time between two comparisons.
 const EVERY: Duration = comparison::EVERY_MIN;
 
 pub(crate) struct Reconciler {
     pub(crate) pool: Pool,
     pub(crate) streams: SharedStreams,
-    pub(crate) tokens: Arc<Tokens>,
     /// Notified when a worker was made quiet, drained or resumed, or has signed off.
     pub(crate) command: Arc<Notify>,
 }
@@ -44,7 +42,6 @@ pub(crate) async fn run(reconciler: Reconciler) {
         if let Err(error) = reconciler.delete_emptied().await {
             tracing::warn!(%error, "cannot delete empty holds, will retry");
         }
-        reconciler.close_revoked().await;
     }
 }
 
@@ -83,14 +80,5 @@ impl Reconciler {
             self.streams.lock().set_alive(&workers, &alive);
         }
         Ok(())
-    }
-
-    /// Ends the streams of tokens that were revoked or have expired.
-    async fn close_revoked(&self) {
-        let tokens = self.streams.lock().tokens();
-        if !tokens.is_empty() {
-            let revoked = self.tokens.revoked(&tokens).await;
-            self.streams.lock().close_tokens(&revoked);
-        }
     }
 }

@@ -70,10 +70,9 @@ impl Streams {
         self.outstanding.get(claim).and_then(|job| self.token_of(job.worker))
     }
 
-    /// The tokens of all open streams, without duplicates.
-    pub(crate) fn tokens(&self) -> Vec<i64> {
-        let tokens: HashSet<i64> = self.open.values().filter_map(|stream| stream.token).collect();
-        tokens.into_iter().collect()
+    /// The tokens of all open streams.
+    pub(crate) fn tokens(&self) -> HashSet<i64> {
+        self.open.values().filter_map(|stream| stream.token).collect()
     }
 
     /// The group for these queues and kinds, and whether it is new.
@@ -113,7 +112,7 @@ impl Streams {
     }
 
     /// Ends the streams of these tokens.
-    pub(crate) fn close_tokens(&mut self, tokens: &[i64]) {
+    pub(crate) fn close_tokens(&mut self, tokens: &HashSet<i64>) {
         let has_token = |stream: &Stream| stream.token.is_some_and(|token| tokens.contains(&token));
         let workers: Vec<i64> =
             self.open.iter().filter(|(_, stream)| has_token(stream)).map(|(worker, _)| *worker).collect();

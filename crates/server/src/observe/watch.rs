@@ -1,5 +1,4 @@
-//! Watchers of jobs and queues. One loop of a node reads the database for all of them, and pauses while there are none. Another one ends
-//! the streams whose token is no longer valid: a read can wait for a locked table for as long as a statement may take.
+//! Watchers of jobs and queues. One loop of a node reads the database for all of them, and pauses while there are none.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,11 +8,10 @@ use pitwheel::{Error, Pitwheel, QUEUES_LISTED_MAX};
 use tokio::sync::{Notify, mpsc};
 
 use crate::auth::caller::Caller;
-use crate::auth::tokens::Tokens;
 use crate::problem::Problem;
 use crate::views::{JobLine, Queue};
 
-/// Time between two reads, of what is watched or of the tokens.
+/// Time between two reads.
 const EVERY: Duration = Duration::from_millis(500);
 /// Watchers of a node at a time.
 const WATCHERS_MAX: usize = 1000;
@@ -102,14 +100,14 @@ impl Watch {
         self.watchers().iter().filter(|watcher| !watcher.changes.is_closed()).count()
     }
 
-    /// Ends the streams of watchers whose token was revoked or has expired.
-    async fn close_revoked(&self, tokens: &Tokens) {
-        let used: HashSet<i64> = self.watchers().iter().filter_map(|watcher| watcher.token).collect();
-        if !used.is_empty() {
-            let used: Vec<i64> = used.into_iter().collect();
-            let revoked = tokens.revoked(&used).await;
-            self.watchers().retain(|watcher| watcher.token.is_none_or(|token| !revoked.contains(&token)));
-        }
+    /// The tokens of all watchers.
+    pub(crate) fn tokens(&self) -> HashSet<i64> {
+        self.watchers().iter().filter_map(|watcher| watcher.token).collect()
+    }
+
+    /// Ends the streams of watchers with these tokens.
+    pub(crate) fn close_tokens(&self, tokens: &HashSet<i64>) {
+        self.watchers().retain(|watcher| watcher.token.is_none_or(|token| !tokens.contains(&token)));
     }
 
     /// Ends the streams of all watchers.
@@ -138,14 +136,6 @@ pub(crate) async fn run(watch: Arc<Watch>, pitwheel: Pitwheel) {
             () = tokio::time::sleep(EVERY) => {}
             () = watch.added.notified() => {}
         }
-    }
-}
-
-/// Ends the streams whose token is no longer valid. Never returns; safe to drop at any point.
-pub(crate) async fn run_closing(watch: Arc<Watch>, tokens: Arc<Tokens>) {
-    loop {
-        watch.close_revoked(&tokens).await;
-        tokio::time::sleep(EVERY).await;
     }
 }
 
