@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use pitwheel::{Error, Pitwheel, QUEUES_LISTED_MAX};
 use tokio::sync::{Notify, mpsc};
+use tokio::time::sleep;
 
 use crate::auth::caller::Caller;
 use crate::problem::Problem;
@@ -13,6 +14,9 @@ use crate::views::{JobLine, Queue};
 
 /// Time between two reads.
 const EVERY: Duration = Duration::from_millis(500);
+/// The same if a stream was opened meanwhile, which waits for its first events. Without this, a client that opens one stream after the
+/// other would make the loop read all the time.
+const EVERY_OPENED: Duration = Duration::from_millis(100);
 /// Watchers of a node at a time.
 const WATCHERS_MAX: usize = 1000;
 /// Watchers of a node with the same token: one program cannot keep all others out.
@@ -100,6 +104,31 @@ impl Watch {
         self.watchers().iter().filter(|watcher| !watcher.changes.is_closed()).count()
     }
 
+    /// The jobs that are watched, and whether the queues are. Waits while there are no watchers.
+    async fn watched(&self) -> (HashSet<i64>, bool) {
+        loop {
+            let (jobs, queues) = {
+                let mut watchers = self.watchers();
+                watchers.retain(|watcher| !watcher.changes.is_closed());
+                let jobs: HashSet<i64> = watchers.iter().flat_map(|watcher| &watcher.jobs).copied().collect();
+                (jobs, watchers.iter().any(|watcher| watcher.jobs.is_empty()))
+            };
+            if queues || !jobs.is_empty() {
+                return (jobs, queues);
+            }
+            self.added.notified().await;
+        }
+    }
+
+    /// Waits between two reads: for less time if a stream was opened.
+    async fn pause(&self) {
+        sleep(EVERY_OPENED).await;
+        tokio::select! {
+            () = sleep(EVERY - EVERY_OPENED) => {}
+            () = self.added.notified() => {}
+        }
+    }
+
     /// The tokens of all watchers.
     pub(crate) fn tokens(&self) -> HashSet<i64> {
         self.watchers().iter().filter_map(|watcher| watcher.token).collect()
@@ -119,23 +148,11 @@ impl Watch {
 /// Reads what is watched and sends the changes. Never returns; safe to drop at any point.
 pub(crate) async fn run(watch: Arc<Watch>, pitwheel: Pitwheel) {
     loop {
-        let (jobs, queues) = {
-            let mut watchers = watch.watchers();
-            watchers.retain(|watcher| !watcher.changes.is_closed());
-            let jobs: HashSet<i64> = watchers.iter().flat_map(|watcher| &watcher.jobs).copied().collect();
-            (jobs, watchers.iter().any(|watcher| watcher.jobs.is_empty()))
-        };
-        if jobs.is_empty() && !queues {
-            watch.added.notified().await;
-            continue;
-        }
+        let (jobs, queues) = watch.watched().await;
         if let Err(error) = read(&watch, &pitwheel, jobs, queues).await {
             tracing::warn!(%error, "cannot read what is watched, will retry");
         }
-        tokio::select! {
-            () = tokio::time::sleep(EVERY) => {}
-            () = watch.added.notified() => {}
-        }
+        watch.pause().await;
     }
 }
 
@@ -206,5 +223,37 @@ impl Watcher {
                 self.sent_queues.insert(queue.name.clone(), queue.clone());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn streams_that_are_opened_again_and_again_cause_few_reads() {
+        let (watch, reads) = (Watch::default(), Cell::new(0));
+        // 200 within a second, each for as long as a client needs to give up.
+        let opening = async {
+            for id in 0..200 {
+                let changes = watch.open(&Caller::loopback(), vec![id]).expect("there is room");
+                sleep(Duration::from_millis(5)).await;
+                drop(changes);
+            }
+        };
+        let reading = async {
+            loop {
+                watch.watched().await;
+                reads.set(reads.get() + 1);
+                watch.pause().await;
+            }
+        };
+        tokio::select! {
+            () = reading => {}
+            () = opening => {}
+        }
+        assert!((2..=11).contains(&reads.get()), "{} reads", reads.get());
     }
 }
