@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use futures_util::{StreamExt, stream};
+use pitwheel::Role;
 use pitwheel_testkit::{Http, TestDb, WAIT_MAX, wait_until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tonic::Code;
-use tonic_health::pb::HealthCheckRequest;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Streaming};
 use tonic_health::pb::health_client::HealthClient;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
@@ -21,11 +23,14 @@ use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use crate::support::Node;
 
 const LEASE: Duration = Duration::from_secs(30);
-/// More than the server's limit of health watches.
-const WATCHES: usize = 1001;
-
+/// Health watches of a node.
+const WATCHES: usize = 1000;
+/// Probes of one connection at a time.
+const PROBES: usize = 16;
 /// More than the server's limit of reflection streams.
 const REFLECTIONS: usize = 101;
+/// Reflection streams of one token.
+const REFLECTIONS_OF_TOKEN: usize = 25;
 
 /// Waits until the server has closed the connection.
 async fn closed(mut socket: TcpStream) -> Result<()> {
@@ -101,24 +106,73 @@ async fn silent_connections_do_not_delay_a_health_check() -> Result<()> {
     node.stop().await
 }
 
+type HealthWatch = Streaming<HealthCheckResponse>;
+
+/// Opens health watches over a connection of their own, until one is refused.
+async fn watch_health(node: &Node) -> Result<(HealthClient<Channel>, Vec<HealthWatch>)> {
+    let mut client = HealthClient::new(Endpoint::new(node.url())?.connect().await?);
+    let mut watches = Vec::new();
+    loop {
+        match client.watch(HealthCheckRequest::default()).await {
+            Ok(watch) => watches.push(watch.into_inner()),
+            Err(refused) => {
+                assert_eq!(refused.code(), Code::ResourceExhausted);
+                return Ok((client, watches));
+            }
+        }
+        anyhow::ensure!(watches.len() <= WATCHES, "no limit");
+    }
+}
+
 #[tokio::test]
-async fn the_number_of_health_watches_is_limited() -> Result<()> {
+async fn the_number_of_health_watches_is_limited_per_connection_and_in_all() -> Result<()> {
     let db = TestDb::new().await?;
     let node = Node::start(db.pitwheel(), LEASE).await?;
-    let channel = tonic::transport::Endpoint::new(node.url())?.connect().await?;
-    let mut client = HealthClient::new(channel);
-    let mut watches = Vec::new();
-    let refused = loop {
-        match client.watch(HealthCheckRequest::default()).await {
-            Ok(watch) => watches.push(watch),
-            Err(refused) => break refused,
+    let (_, mut watches) = watch_health(&node).await?;
+    assert_eq!(watches.len(), PROBES, "one connection leaves some to others");
+    let mut client = loop {
+        let (client, more) = watch_health(&node).await?;
+        let is_last = more.len() < PROBES;
+        watches.extend(more);
+        if is_last {
+            break client;
         }
-        assert!(watches.len() < WATCHES, "no limit");
     };
-    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert_eq!(watches.len(), WATCHES);
     let checked = client.check(HealthCheckRequest::default()).await?.into_inner();
     assert_eq!(checked.status, 1, "a check is answered all the same");
     drop(watches);
+    wait_until("there is room again", async || {
+        Ok(client.clone().watch(HealthCheckRequest::default()).await.is_ok())
+    })
+    .await?;
+    node.stop().await
+}
+
+#[tokio::test]
+async fn one_token_cannot_take_all_reflection_streams() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let one = db.pitwheel().create_token("one", Role::Viewer, None).await?.1;
+    let other = db.pitwheel().create_token("other", Role::Viewer, None).await?.1;
+    let client = ServerReflectionClient::new(Endpoint::new(node.url())?.connect().await?);
+    let stop = CancellationToken::new();
+    let open = async |secret: &str| {
+        let stopped = Box::pin(stop.clone().cancelled_owned());
+        let mut request = Request::new(stream::pending::<ServerReflectionRequest>().take_until(stopped));
+        request.metadata_mut().insert("authorization", format!("Bearer {secret}").parse()?);
+        anyhow::Ok(client.clone().server_reflection_info(request).await)
+    };
+    let mut streams = Vec::new();
+    let refused = loop {
+        match open(&one).await? {
+            Ok(stream) => streams.push(stream),
+            Err(refused) => break refused,
+        }
+    };
+    assert_eq!((streams.len(), refused.code()), (REFLECTIONS_OF_TOKEN, Code::ResourceExhausted));
+    assert!(open(&other).await?.is_ok(), "another token has room");
+    stop.cancel();
     node.stop().await
 }
 
@@ -126,7 +180,7 @@ async fn the_number_of_health_watches_is_limited() -> Result<()> {
 async fn the_number_of_reflection_streams_and_their_messages_are_limited() -> Result<()> {
     let db = TestDb::new().await?;
     let node = Node::start(db.pitwheel(), LEASE).await?;
-    let channel = tonic::transport::Endpoint::new(node.url())?.connect().await?;
+    let channel = Endpoint::new(node.url())?.connect().await?;
     let mut client = ServerReflectionClient::new(channel);
     let symbol = MessageRequest::FileContainingSymbol("pitwheel.v1.JobService".into());
     let known = ServerReflectionRequest { host: String::new(), message_request: Some(symbol) };

@@ -234,11 +234,11 @@ impl HttpBody for Answer {
 /// Takes the room of an answer, and hands the answer on in parts that give it back when they are written.
 pub(crate) async fn hold_answer(
     State(answers): State<Arc<Answers>>,
-    mut request: Request,
+    request: Request,
     next: Next,
 ) -> Response {
     let (room, connection) = (answers.room(&request), connection(&request));
-    let mut held = Held { probe: request.extensions_mut().remove::<Probe>(), ..Held::default() };
+    let mut held = Held { probe: request.extensions().get::<Probe>().cloned(), ..Held::default() };
     if !held.grow(&room, STREAM_BYTES).await {
         return refusal(&request, no_room());
     }

@@ -8,6 +8,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::listen::admission::Admitted;
 
+/// One token may take one of so many places: it cannot keep all others out.
+const TOKEN_PART: usize = 4;
 /// How long a stream that is over may stay until its connection is closed.
 pub(crate) const UNREAD_MAX: Duration = Duration::from_secs(10);
 
@@ -40,7 +42,13 @@ impl Lifetime {
 pub(crate) struct Places {
     max: usize,
     age_max: Duration,
-    taken: Mutex<Vec<(Instant, Lifetime)>>,
+    taken: Mutex<Vec<Taken>>,
+}
+
+struct Taken {
+    since: Instant,
+    token: Option<i64>,
+    stream: Lifetime,
 }
 
 /// The place of a stream, until it is dropped.
@@ -53,21 +61,28 @@ impl Places {
         Places { max, age_max, taken: Mutex::default() }
     }
 
-    /// Takes a place for a stream. `None`: all are taken. Streams that should be over give theirs back.
-    pub(crate) fn take(&self, connection: Option<&Arc<Admitted>>, now: Instant) -> Option<Place> {
+    /// Takes a place for a stream of a token, if it needs one. `None`: all are taken, or all that its token may take. Streams that should
+    /// be over give theirs back.
+    pub(crate) fn take(
+        &self,
+        connection: Option<&Arc<Admitted>>,
+        token: Option<i64>,
+        now: Instant,
+    ) -> Option<Place> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.retain(|(since, stream)| {
+        taken.retain(|Taken { since, stream, .. }| {
             let is_late = now.duration_since(*since) > self.age_max + UNREAD_MAX;
             if is_late {
                 stream.cut();
             }
             !is_late && !stream.is_over()
         });
-        if taken.len() >= self.max {
+        let of_token = taken.iter().filter(|other| other.token == token).count();
+        if taken.len() >= self.max || token.is_some() && of_token >= self.max / TOKEN_PART {
             return None;
         }
         let (stream, dropped) = Lifetime::new(connection);
-        taken.push((now, stream));
+        taken.push(Taken { since: now, token, stream });
         Some(Place { _dropped: dropped })
     }
 }
@@ -83,14 +98,14 @@ mod tests {
         let connection = admission.admit("10.0.0.1".parse().expect("an address"));
         let places = Places::new(1, Duration::from_secs(600));
         let now = Instant::now();
-        let place = places.take(connection.as_ref(), now).expect("room");
-        assert!(places.take(None, now + places.age_max).is_none());
+        let place = places.take(connection.as_ref(), None, now).expect("room");
+        assert!(places.take(None, None, now + places.age_max).is_none());
         let later = now + Duration::from_secs(700);
-        let other = places.take(None, later).expect("the first is over");
+        let other = places.take(None, None, later).expect("the first is over");
         assert!(connection.expect("room").evicted().is_cancelled());
         drop(place);
-        assert!(places.take(None, later).is_none());
+        assert!(places.take(None, None, later).is_none());
         drop(other);
-        assert!(places.take(None, later).is_some());
+        assert!(places.take(None, None, later).is_some());
     }
 }

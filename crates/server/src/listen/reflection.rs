@@ -9,6 +9,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use futures_util::{Stream, StreamExt};
 
+use crate::auth::caller::Caller;
 use crate::auth::middleware::refusal;
 use crate::listen::admission::Admitted;
 use crate::listen::lifetimes::{Place, Places};
@@ -42,8 +43,9 @@ pub(crate) async fn limit_reflection(
         return next.run(request).await;
     }
     let connection = request.extensions().get::<Arc<Admitted>>();
-    let Some(place) = reflections.places.take(connection, Instant::now()) else {
-        let problem = Problem::busy("this node has too many reflection streams: retry later");
+    let token = request.extensions().get::<Caller>().and_then(Caller::token);
+    let Some(place) = reflections.places.take(connection, token, Instant::now()) else {
+        let problem = Problem::busy("this node or this token has too many reflection streams: retry later");
         return refusal(&request, problem);
     };
     next.run(request.map(|body| Body::from_stream(limited(body, place, STREAM_AGE_MAX)))).await
@@ -67,7 +69,7 @@ mod tests {
     #[tokio::test]
     async fn a_reflection_stream_ends_and_frees_its_place() {
         let places = Places::new(1, STREAM_AGE_MAX);
-        let take = || places.take(None, Instant::now());
+        let take = || places.take(None, None, Instant::now());
         let place = || take().expect("room");
         let endless = Body::from_stream(stream::pending::<Result<Bytes, axum::Error>>());
         let mut ended = limited(endless, place(), Duration::from_millis(1));

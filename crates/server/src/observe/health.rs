@@ -10,7 +10,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
-use crate::listen::admission::Admitted;
+use crate::listen::admission::{Admitted, Probe};
 use crate::listen::lifetimes::Places;
 
 /// Watches of a node at a time.
@@ -53,14 +53,16 @@ impl Health for HealthChecks {
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
         let connection = request.extensions().get::<Arc<Admitted>>();
-        let watch = self.watches.take(connection, Instant::now()).ok_or_else(|| {
+        // One connection has places for a few probes, and cannot take the watches of all others.
+        let probe = request.extensions().get::<Probe>().cloned();
+        let watch = self.watches.take(connection, None, Instant::now()).ok_or_else(|| {
             Status::resource_exhausted("this node has too many health watches: use Check, or retry later")
         })?;
         let is_known = self.services.contains(&request.get_ref().service.as_str());
         let status = if is_known { ServingStatus::Serving } else { ServingStatus::ServiceUnknown };
         let end = async move {
             tokio::time::sleep(WATCH_AGE_MAX).await;
-            drop(watch);
+            drop((watch, probe));
             Err(Status::unavailable("the watch has reached its maximum age: open another one"))
         };
         let statuses = stream::iter([Ok(response(status))]).chain(stream::once(end));
