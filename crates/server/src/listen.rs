@@ -13,3 +13,4 @@ pub(crate) mod probes;
 pub(crate) mod reflection;
 pub(crate) mod requests;
 pub(crate) mod tls;
+pub(crate) mod unwritten;

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use tonic::Request;
 use tonic::transport::Endpoint;
 
-use crate::support::{Node, stream_request};
+use crate::support::{Node, next_assignments, next_welcome, stream_request};
 
 /// More streams than may fail on one connection.
 const STREAMS: u32 = 1500;
@@ -168,5 +168,55 @@ async fn an_answer_that_is_not_taken_ends_with_its_connection() -> Result<()> {
     });
     ended.await.context("the connection is still open")??;
     assert_eq!(taken, 1);
+    node.stop().await
+}
+
+#[tokio::test]
+async fn streams_of_a_token_that_are_not_read_get_few_bytes() -> Result<()> {
+    const STREAMS: usize = 150;
+    /// They fit into one message.
+    const SLOTS: u32 = 4;
+    const JOB_BYTES: usize = 250_000;
+    /// Bytes of jobs that may wait in the streams of a token, before each of them gets one job at a time.
+    const TOKEN_BYTES: usize = 64 * 1024 * 1024;
+    let db = TestDb::new().await?;
+    let mut options = Options::default();
+    options.require_tokens = true;
+    // So long that no worker needs a heartbeat here.
+    options.lease = Duration::from_secs(3600);
+    let node = Node::start_with(db.pitwheel(), options, "127.0.0.1:0".parse()?).await?;
+    let jobs = "insert into pitwheel.job (run_at, enqueued_at, kind, queue, payload, priority, max_attempts)
+        select now(), now(), 'work', 'default', payload::json, 0, 20
+        from (select '\"' || repeat('x', $1) || '\"' as payload) as large, generate_series(1, $2)";
+    let count = STREAMS as i32 * (SLOTS as i32 + 1);
+    db.client().await?.execute(jobs, &[&(JOB_BYTES as i32), &count]).await?;
+    let unread = db.pitwheel().create_token("unread", Role::Worker, None).await?.1;
+    let other = db.pitwheel().create_token("other", Role::Worker, None).await?.1;
+    // Each stream has the default window.
+    let channel = Endpoint::new(node.url())?
+        .initial_connection_window_size(2 * 65_535 * STREAMS as u32)
+        .initial_stream_window_size(65_535)
+        .connect()
+        .await?;
+    let open = async |secret: &str| {
+        let mut request = Request::new(stream_request(SLOTS));
+        request.metadata_mut().insert("authorization", format!("Bearer {secret}").parse()?);
+        anyhow::Ok(WorkerServiceClient::new(channel.clone()).stream_jobs(request).await?.into_inner())
+    };
+    let mut streams = Vec::new();
+    for _ in 0..STREAMS {
+        streams.push(open(&unread).await?);
+    }
+    wait_until("each has a job", async || {
+        Ok(db.count("select count(distinct holder) from pitwheel.job").await? == STREAMS as i64)
+    })
+    .await?;
+    // Later claims are over too.
+    let mut read = open(&other).await?;
+    next_welcome(&mut read).await?;
+    assert_eq!(next_assignments(&mut read).await?.len(), SLOTS as usize, "another token is not affected");
+    let claimed = db.count("select count(holder) from pitwheel.job").await? as usize - SLOTS as usize;
+    assert!(claimed < TOKEN_BYTES / JOB_BYTES + STREAMS, "{claimed} jobs");
+    drop((streams, read));
     node.stop().await
 }

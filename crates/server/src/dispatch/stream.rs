@@ -16,6 +16,7 @@ use crate::dispatch::job_bytes::job_bytes;
 use crate::dispatch::outstanding::{Outstanding, Stage};
 use crate::dispatch::suspects::Process;
 use crate::listen::lifetimes::Lifetime;
+use crate::listen::unwritten::Unwritten;
 
 /// Cancel messages that wait in a stream. Heartbeats carry cancel requests too, so more need not be queued.
 const CANCELS_MAX: usize = 16;
@@ -66,6 +67,8 @@ pub(crate) struct StreamOptions {
     /// Whether its worker keeps jobs that wait for a free slot.
     pub(crate) keeps_ahead: bool,
     pub(crate) lifetime: Option<Lifetime>,
+    /// What its connection has not written yet.
+    pub(crate) unwritten: Unwritten,
 }
 
 pub(crate) struct Stream {
@@ -91,7 +94,9 @@ pub(crate) struct Stream {
     /// Wakes the sender of the stream when a slot is free for a job that was claimed ahead.
     sender: Option<Waker>,
     /// Bytes of jobs that wait for a slot, here or at the worker.
-    pub(crate) queued_bytes: usize,
+    queued_bytes: usize,
+    /// Bytes of messages that its connection has not written yet, also of jobs that have a slot.
+    pub(crate) unwritten: Unwritten,
     /// The size of its recent jobs, about.
     mean_bytes: usize,
     pub(crate) messages: mpsc::Sender<StreamMessage>,
@@ -107,7 +112,7 @@ impl Stream {
         options: StreamOptions,
         messages: mpsc::Sender<StreamMessage>,
     ) -> Stream {
-        let StreamOptions { slots, token, process, keeps_ahead, lifetime } = options;
+        let StreamOptions { slots, token, process, keeps_ahead, lifetime, unwritten } = options;
         let process = Process::new(worker, token, &process);
         let comparison = Comparison::new(Instant::now());
         Stream {
@@ -125,6 +130,7 @@ impl Stream {
             waiting: VecDeque::new(),
             sender: None,
             queued_bytes: 0,
+            unwritten,
             mean_bytes: JOB_BYTES_FIRST,
             messages,
             comparison,
@@ -139,9 +145,15 @@ impl Stream {
             return 0;
         }
         let expected = self.taken.saturating_sub(self.running + self.unsettled);
-        let fitting = QUEUE_BYTES_MAX.saturating_sub(self.queued_bytes) / self.mean_bytes;
-        let fitting = if is_crowded { usize::from(self.queued_bytes == 0) } else { fitting };
+        let bytes = self.waiting_bytes();
+        let fitting = QUEUE_BYTES_MAX.saturating_sub(bytes) / self.mean_bytes;
+        let fitting = if is_crowded { usize::from(bytes == 0) } else { fitting };
         self.pace.wanted(self.slots, self.free_slots(), expected).min(fitting.saturating_sub(self.reserved))
+    }
+
+    /// Bytes that are in memory for its worker.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.queued_bytes + self.unwritten.bytes()
     }
 
     /// Whether a job that is claimed by its id has a slot. One that a claim under way may fill counts as free: that claim often brings

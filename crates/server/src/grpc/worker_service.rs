@@ -30,6 +30,7 @@ use crate::limits;
 use crate::listen::admission::Admitted;
 use crate::listen::bodies::Room;
 use crate::listen::lifetimes::Lifetime;
+use crate::listen::unwritten::Unwritten;
 use crate::problem::Problem;
 
 pub(crate) struct Workers {
@@ -227,12 +228,14 @@ impl WorkerService for Workers {
             return Err(NotWritten::Stopping.into());
         }
         let place = self.take_place(&caller)?;
+        let unwritten = Unwritten::default();
         let options = StreamOptions {
             slots,
             token: caller.token(),
             process: request.process,
             keeps_ahead: request.keeps_ahead,
             lifetime: Some(lifetime),
+            unwritten: unwritten.clone(),
         };
         let opened = node.open(place, worker, options).await;
         let (worker_id, messages) = opened.map_err(status)?;
@@ -242,10 +245,13 @@ impl WorkerService for Workers {
             heartbeat_every: Some(duration(node.heartbeat_every())),
         };
         let stream = JobStream::new(node.clone(), welcome, messages, guard);
-        match request.job_id {
-            Some(job) => self.claim_for_stream(worker_id, job, stream).await.map(Response::new),
-            None => Ok(Response::new(stream.boxed())),
-        }
+        let messages = match request.job_id {
+            Some(job) => self.claim_for_stream(worker_id, job, stream).await?,
+            None => stream.boxed(),
+        };
+        let mut response = Response::new(messages);
+        response.extensions_mut().insert(unwritten);
+        Ok(response)
     }
 
     async fn heartbeat(

@@ -24,6 +24,7 @@ use crate::auth::middleware::{Refused, http_refusal, refusal};
 use crate::listen::admission::{Admitted, Probe};
 use crate::listen::ages::{Age, Ages};
 use crate::listen::per_token::PerToken;
+use crate::listen::unwritten::{Unwritten, UnwrittenBytes};
 use crate::problem::Problem;
 
 /// Bytes of answers that one token may leave unread: some hundred of the largest jobs. Callers without a token count as one.
@@ -107,6 +108,7 @@ impl Room {
 struct Held {
     permits: Permits,
     probe: Option<Probe>,
+    of_stream: Option<UnwrittenBytes>,
 }
 
 impl Held {
@@ -125,12 +127,13 @@ impl Held {
     /// The share of a part of an answer.
     fn split(&mut self, bytes: usize) -> Held {
         let permits = self.permits.each_mut().map(|permit| permit.as_mut()?.split(bytes));
-        Held { permits, probe: self.probe.clone() }
+        let of_stream = self.of_stream.as_mut().map(|rest| rest.split(bytes));
+        Held { permits, probe: self.probe.clone(), of_stream }
     }
 }
 
-/// The body of an answer. Its first chunk holds the room of the answer. Later chunks are those of a stream and count only in time: HTTP/2
-/// takes no more of them while it cannot write, and what the node keeps for its own streams has limits already.
+/// The body of an answer. Its first chunk holds the room of the answer. Later chunks are those of a stream. They count in time, and for
+/// their stream if it has a limit of its own: HTTP/2 takes no more of them while it cannot write.
 struct Answer {
     body: Body,
     /// What was read of the body and not handed on.
@@ -138,6 +141,7 @@ struct Answer {
     /// What comes after it, if it was read.
     next: Option<Result<Frame<Bytes>, axum::Error>>,
     held: Held,
+    unwritten: Option<Unwritten>,
     ages: Option<Arc<Ages>>,
     /// Of the chunk.
     age: Option<Age>,
@@ -170,7 +174,8 @@ impl Answer {
             Poll::Pending => {}
         }
         let ages = connection.map(|admitted| admitted.ages().clone());
-        let mut answer = Answer { body, chunk, next, held: Held::default(), ages, age: None };
+        let (held, unwritten) = (Held::default(), None);
+        let mut answer = Answer { body, chunk, next, held, unwritten, ages, age: None };
         answer.begin_chunk();
         answer
     }
@@ -207,7 +212,11 @@ impl HttpBody for Answer {
                 None => ready!(Pin::new(&mut answer.body).poll_frame(context)),
             };
             match next.map(|next| next.map(Frame::into_data)) {
-                Some(Ok(Ok(data))) => answer.chunk = data,
+                Some(Ok(Ok(data))) => {
+                    answer.held.of_stream =
+                        answer.unwritten.as_ref().map(|of_stream| of_stream.add(data.len()));
+                    answer.chunk = data;
+                }
                 Some(Ok(Err(frame))) => return Poll::Ready(Some(Ok(frame))),
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                 None => return Poll::Ready(None),
@@ -249,6 +258,7 @@ pub(crate) async fn hold_answer(
     }
     let (parts, body) = response.into_parts();
     let mut answer = Answer::read(body, connection.as_ref()).await;
+    answer.unwritten = parts.extensions.get::<Unwritten>().cloned();
     let bytes = answer.chunk.len();
     if bytes > 0 {
         if !held.grow(&room, bytes).await {

@@ -53,12 +53,11 @@ impl Streams {
 
     /// The tokens in whose streams too many bytes wait.
     pub(crate) fn crowded_tokens(&self) -> HashSet<Option<i64>> {
-        let total: usize = self.open.values().map(|stream| stream.queued_bytes).sum();
+        let open = self.open.values().map(|stream| (stream.token, stream.waiting_bytes()));
+        let total: usize = open.clone().map(|(_, bytes)| bytes).sum();
         let mut by_token: HashMap<Option<i64>, usize> = HashMap::new();
         if total >= TOKEN_QUEUE_BYTES_MAX {
-            self.open
-                .values()
-                .for_each(|stream| *by_token.entry(stream.token).or_default() += stream.queued_bytes);
+            open.for_each(|(token, bytes)| *by_token.entry(token).or_default() += bytes);
         }
         by_token.retain(|_, bytes| *bytes >= TOKEN_QUEUE_BYTES_MAX || total >= NODE_QUEUE_BYTES_MAX);
         by_token.into_keys().collect()

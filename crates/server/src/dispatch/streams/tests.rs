@@ -8,6 +8,7 @@ use super::*;
 use crate::dispatch::job_bytes::job_bytes;
 use crate::dispatch::stream::stream_channel;
 use crate::listen::lifetimes::Lifetime;
+use crate::listen::unwritten::Unwritten;
 
 const WORKER: i64 = 1;
 
@@ -334,6 +335,30 @@ fn streams_of_a_token_that_are_not_read_get_few_bytes() {
     assert_eq!(streams.reserve(&group, None).total, 1, "a stream that is read gets one job at a time");
     add(&mut streams, 300, 2);
     assert!(streams.reserve(&group, None).total > 1, "another token is not affected");
+}
+
+#[test]
+fn what_was_handed_on_counts_until_it_is_written() {
+    let unwritten = Unwritten::default();
+    let (mut streams, _messages) =
+        open(StreamOptions { slots: CLAIM_MAX, unwritten: unwritten.clone(), ..StreamOptions::default() });
+    let group = streams.groups[0].clone();
+    let mut wanted = || {
+        let reserved = streams.reserve(&group, None);
+        streams.unreserve(&reserved.slots_by_worker, &[]);
+        reserved.total
+    };
+    let most = wanted();
+    assert!(most > 8, "{most}");
+    let mut message = unwritten.add(7 * 1024 * 1024);
+    assert!(wanted() < most, "a message is on its way");
+    let mut first = message.split(1024 * 1024);
+    drop(message);
+    assert!((5..most).contains(&wanted()), "a part of it is written");
+    let crowded = unwritten.add(64 * 1024 * 1024);
+    assert_eq!(wanted(), 0, "its token has too much of that");
+    drop((first.split(1), first, crowded));
+    assert_eq!(wanted(), most);
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! What answers take, and what becomes of those that find no room.
 
+use std::convert::Infallible;
+
 use axum::Router;
 use axum::http::StatusCode;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::get;
+use futures_util::stream;
 use tonic::codegen::Service;
 
 use super::*;
@@ -72,6 +75,29 @@ async fn an_answer_counts_until_its_bytes_are_dropped() {
     assert_eq!(taken(), 0);
     assert_eq!(answers.node.available_permits(), NODE_BYTES_MAX);
     assert!((0..4).all(|_| connection.ages().next_turn()));
+}
+
+#[tokio::test]
+async fn the_messages_of_a_stream_count_for_it_until_their_bytes_are_dropped() {
+    let unwritten = Unwritten::default();
+    let messages = unwritten.clone();
+    let stream = async move || {
+        let chunk = || Ok::<_, Infallible>(Bytes::from(vec![0_u8; LARGE]));
+        let mut response = Response::new(Body::from_stream(stream::iter([chunk(), chunk()])));
+        response.extensions_mut().insert(messages);
+        response
+    };
+    let mut routes = Router::new()
+        .route("/", get(stream))
+        .layer(from_fn_with_state(Arc::<Answers>::default(), hold_answer));
+    let response = call(&mut routes, (Method::GET, "/"), Some(Caller::loopback()), &connection()).await;
+    let mut parts = parts(response.into_body()).await;
+    assert_eq!(parts.len(), 6);
+    assert_eq!(unwritten.bytes(), LARGE, "the second message; the first has room as an answer");
+    parts.truncate(5);
+    assert_eq!(unwritten.bytes(), 2 * PART_BYTES);
+    drop(parts);
+    assert_eq!(unwritten.bytes(), 0);
 }
 
 #[tokio::test(start_paused = true)]
