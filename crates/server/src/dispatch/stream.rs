@@ -94,7 +94,7 @@ pub(crate) struct Stream {
     /// Wakes the sender of the stream when a slot is free for a job that was claimed ahead.
     sender: Option<Waker>,
     /// Bytes of jobs that wait for a slot, here or at the worker.
-    queued_bytes: usize,
+    pub(crate) queued_bytes: usize,
     /// Bytes of messages that its connection has not written yet, also of jobs that have a slot.
     pub(crate) unwritten: Unwritten,
     /// The size of its recent jobs, about.

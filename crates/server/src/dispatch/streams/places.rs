@@ -54,10 +54,11 @@ impl Streams {
     /// The tokens in whose streams too many bytes wait.
     pub(crate) fn crowded_tokens(&self) -> HashSet<Option<i64>> {
         let open = self.open.values().map(|stream| (stream.token, stream.waiting_bytes()));
-        let total: usize = open.clone().map(|(_, bytes)| bytes).sum();
+        let waiting = open.chain(self.closing.waiting_bytes());
+        let total: usize = waiting.clone().map(|(_, bytes)| bytes).sum();
         let mut by_token: HashMap<Option<i64>, usize> = HashMap::new();
         if total >= TOKEN_QUEUE_BYTES_MAX {
-            open.for_each(|(token, bytes)| *by_token.entry(token).or_default() += bytes);
+            waiting.for_each(|(token, bytes)| *by_token.entry(token).or_default() += bytes);
         }
         by_token.retain(|_, bytes| *bytes >= TOKEN_QUEUE_BYTES_MAX || total >= NODE_QUEUE_BYTES_MAX);
         by_token.into_keys().collect()

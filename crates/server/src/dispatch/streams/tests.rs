@@ -362,6 +362,34 @@ fn what_was_handed_on_counts_until_it_is_written() {
 }
 
 #[test]
+fn what_waits_in_a_stream_that_was_ended_counts_until_its_client_lets_go_of_it() {
+    let (lifetime, guard) = Lifetime::new(None);
+    let unwritten = Unwritten::default();
+    let (mut streams, _messages) = open(StreamOptions {
+        slots: CLAIM_MAX,
+        token: Some(1),
+        lifetime: Some(lifetime),
+        unwritten: unwritten.clone(),
+        ..StreamOptions::default()
+    });
+    let large = |id: i64| Claimed { payload: "x".repeat(250_000), ..job(id) };
+    assert_eq!(streams.send((0..8).map(large).collect()), []);
+    let on_its_way = unwritten.add(63 * 1024 * 1024);
+    let is_crowded = |streams: &Streams| streams.crowded_tokens().contains(&Some(1));
+    assert!(is_crowded(&streams));
+    streams.close(WORKER);
+    assert!(is_crowded(&streams), "the client has read nothing");
+    drop(guard);
+    assert!(!is_crowded(&streams), "what was not handed on is dropped");
+    let more = unwritten.add(1024 * 1024);
+    streams.closing.forget_gone();
+    assert!(is_crowded(&streams), "the rest is on its way");
+    drop((on_its_way, more));
+    streams.closing.forget_gone();
+    assert_eq!(streams.closing.len(), 0);
+}
+
+#[test]
 fn a_stream_that_was_ended_counts_until_its_client_lets_go_of_it() {
     let (lifetime, guard) = Lifetime::new(None);
     let (mut streams, _messages) = open(StreamOptions {
