@@ -123,6 +123,27 @@ async fn an_answer_without_room_is_refused_and_one_to_a_change_ends_its_connecti
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_unread_answers_of_all_tokens_together_are_limited() {
+    let answers = Arc::<Answers>::default();
+    let (mut routes, connection) = (routes(&answers), connection());
+    let caller = |token| Caller::with_token(token, "a token", pitwheel::Role::Viewer);
+    let mut unread = Vec::new();
+    for token in 1..=8 {
+        let mut request = Request::new(Body::empty());
+        request.extensions_mut().insert(caller(token));
+        let room = answers.room(&request);
+        for _ in 0..2 {
+            unread.push(room.take(ANSWER_BYTES_MAX).await.expect("the room of this token"));
+        }
+    }
+    let mut status =
+        async || call(&mut routes, (Method::GET, "/"), Some(caller(9)), &connection).await.status();
+    assert_eq!(status().await, StatusCode::TOO_MANY_REQUESTS);
+    unread.pop();
+    assert_eq!(status().await, StatusCode::OK);
+}
+
+#[tokio::test(start_paused = true)]
 async fn answers_without_a_caller_that_are_not_read_end_their_connection() {
     let answers = Arc::<Answers>::default();
     let mut routes = routes(&answers);
