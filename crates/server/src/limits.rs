@@ -8,6 +8,12 @@ use pitwheel::engine::limits::{ENQUEUE_MAX, FOLLOWERS_MAX, SETTLE_MAX, SPAN_MAX}
 /// The largest request: the default limit of gRPC libraries and proxies. Sixteen jobs with the largest payloads fit. The
 /// clients cut their batches at half of it.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Bytes of one body that HTTP/2 takes from a client before the body is read, and keeps in memory. A body that waits for room holds so many.
+/// A call moves as many in each round trip: 250 MB/s with 1 ms, and 4 MiB within the deadline of a body with half a second.
+pub(crate) const STREAM_WINDOW: u32 = 256 * 1024;
+/// The same for all calls of a connection. A Rust worker reports four times at a time: if all of these bodies wait, its heartbeats, which
+/// use the same connection, still arrive.
+pub(crate) const CONNECTION_WINDOW: u32 = 6 * STREAM_WINDOW;
 /// Streams of one node. Each costs memory, and its heartbeats cost database time.
 pub(crate) const STREAMS_MAX: usize = 10_000;
 /// Streams of one node that are opened with the same token.

@@ -238,13 +238,8 @@ impl Server {
             watch.close();
             stopping.notify_one();
         };
-        let serving = tonic::transport::Server::builder()
+        let serving = http2()
             .accept_http1(true)
-            .http2_keepalive_interval(Some(KEEPALIVE))
-            .http2_keepalive_timeout(Some(KEEPALIVE / 2))
-            .max_concurrent_streams(CALLS_MAX)
-            // Without this, tonic switches the limit off.
-            .http2_max_local_error_reset_streams(Some(RESETS_MAX))
             .add_routes(Routes::from(routes))
             .serve_with_incoming_shutdown(incoming(listener, tls, tasks.tracker()), shutdown);
         tokio::select! {
@@ -255,6 +250,18 @@ impl Server {
         background.end().await;
         Ok(())
     }
+}
+
+/// A server whose connections have limits.
+fn http2() -> tonic::transport::Server {
+    tonic::transport::Server::builder()
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(KEEPALIVE / 2))
+        .max_concurrent_streams(CALLS_MAX)
+        .initial_stream_window_size(limits::STREAM_WINDOW)
+        .initial_connection_window_size(limits::CONNECTION_WINDOW)
+        // Without this, tonic switches the limit off.
+        .http2_max_local_error_reset_streams(Some(RESETS_MAX))
 }
 
 /// Ends when the clients have had long enough to leave.

@@ -106,6 +106,38 @@ async fn a_connection_whose_streams_fail_again_and_again_is_closed() -> Result<(
 }
 
 #[tokio::test]
+async fn bodies_that_wait_take_little_and_leave_window_for_a_heartbeat() -> Result<()> {
+    /// The reports that a Rust worker sends at a time.
+    const REPORTS: u32 = 4;
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), Duration::from_secs(30)).await?;
+    let mut socket = TcpStream::connect(node.address).await?;
+    socket.write_all(&[PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()).await?;
+    // Without settings and updates both windows have 64 KiB.
+    let (mut of_stream, mut of_connection) = (65_535, 65_535);
+    loop {
+        let (kind, payload) = next_frame(&mut socket).await?;
+        match (kind, payload.as_slice()) {
+            (SETTINGS, []) => {}
+            (SETTINGS, settings) => {
+                for setting in settings.chunks(6).filter(|setting| setting[..2] == [0, INITIAL_WINDOW]) {
+                    of_stream = u32::from_be_bytes(setting[2..].try_into()?);
+                }
+            }
+            (WINDOW_UPDATE, more) => {
+                of_connection += u32::from_be_bytes(more.try_into()?);
+                break;
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(of_stream, 256 * 1024, "each holds so much");
+    assert!(of_connection > REPORTS * of_stream, "{of_connection}");
+    drop(socket);
+    node.stop().await
+}
+
+#[tokio::test]
 async fn a_stream_that_was_ended_and_is_not_read_ends_with_its_connection() -> Result<()> {
     let db = TestDb::new().await?;
     let node = start_with_tokens(&db).await?;

@@ -253,7 +253,8 @@ mod tests {
     async fn a_report_keeps_the_room_of_its_bytes_when_its_caller_has_given_up() {
         let (bodies, reports) = (Bodies::new(Vec::new()), Reports::new());
         let room = |bytes| {
-            unconstrained(bodies.room("/pitwheel.v1.WorkerService/ReportResult", None, bytes)).now_or_never()
+            unconstrained(bodies.room("/pitwheel.v1.WorkerService/ReportResult", None, bytes, None))
+                .now_or_never()
         };
         for id in 0..4 {
             let report = Endings {

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::auth::caller::Caller;
 use crate::auth::middleware::{is_grpc_path, refusal};
-use crate::limits::MESSAGE_BYTES_MAX;
+use crate::limits::{MESSAGE_BYTES_MAX, STREAM_WINDOW};
 use crate::listen::entries;
 use crate::listen::per_token::PerToken;
 use crate::problem::Problem;
@@ -32,6 +32,9 @@ const HEARTBEAT_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
 const FULL_TOKENS_MAX: usize = 8;
 /// How long a request waits for others to end, before it is refused with `busy`.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Bytes that the bodies of one token that wait have sent already, in rooms for the bodies of a token: 128 bodies, or more if their heads
+/// say that they are small. HTTP/2 keeps these bytes, whatever the number of connections. A body beyond them is refused at once.
+const WAITING_ROOMS: usize = 2;
 /// The largest body of a health check, which needs no token: the name of a service.
 const HEALTH_BYTES_MAX: usize = 1024;
 /// How long the body of a health check may take. It comes with its request.
@@ -63,25 +66,31 @@ struct Rooms {
     token_bytes_max: usize,
     node: Arc<Semaphore>,
     tokens: PerToken<Semaphore>,
+    waiting: PerToken<Semaphore>,
 }
 
 impl Rooms {
     fn new(token_bytes_max: usize) -> Rooms {
         let node = Arc::new(Semaphore::new(FULL_TOKENS_MAX * token_bytes_max));
-        Rooms { token_bytes_max, node, tokens: PerToken::default() }
+        Rooms { token_bytes_max, node, tokens: PerToken::default(), waiting: PerToken::default() }
     }
 
-    /// Waits for room for a body. All of it is taken at once: bodies that each hold a part would wait for each other.
-    async fn take(&self, token: Option<i64>, bytes: usize) -> Result<Room, Problem> {
-        let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
+    /// Waits for room for a body. All of it is taken at once: bodies that each hold a part would wait for each other. Meanwhile HTTP/2 has
+    /// what the client may send; only a length in the head of the request binds it.
+    async fn take(&self, token: Option<i64>, bytes: usize, declared: Option<usize>) -> Result<Room, Problem> {
+        let permits = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+        let sent_max = declared.unwrap_or(usize::MAX).min(STREAM_WINDOW as usize);
+        let busy = || Problem::busy("too many large requests are under way: send fewer at a time");
+        let waiting = self.waiting.of(token, || Semaphore::new(WAITING_ROOMS * self.token_bytes_max));
+        let _waits = waiting.try_acquire_many(permits(sent_max)).map_err(|_| busy())?;
+        let permits = permits(bytes);
         let both = async {
             let of_token = self.tokens.of(token, || Semaphore::new(self.token_bytes_max));
             let of_token = of_token.acquire_many_owned(permits).await.ok()?;
             let of_node = self.node.clone().acquire_many_owned(permits).await.ok()?;
             Some(Room { _permits: Arc::new((of_token, of_node)) })
         };
-        let room = timeout(ROOM_WAIT_MAX, both).await.ok().flatten();
-        room.ok_or_else(|| Problem::busy("too many large requests are under way: send fewer at a time"))
+        timeout(ROOM_WAIT_MAX, both).await.ok().flatten().ok_or_else(busy)
     }
 }
 
@@ -91,13 +100,19 @@ impl Bodies {
         Bodies { heartbeats, others, streamed_prefixes }
     }
 
-    /// Waits for room for the body of a call with this path.
-    pub(crate) async fn room(&self, path: &str, token: Option<i64>, bytes: usize) -> Result<Room, Problem> {
+    /// Waits for room for the body of a call with this path. `declared`: the length that the head of the request declares.
+    pub(crate) async fn room(
+        &self,
+        path: &str,
+        token: Option<i64>,
+        bytes: usize,
+        declared: Option<usize>,
+    ) -> Result<Room, Problem> {
         if bytes > MESSAGE_BYTES_MAX {
             return Err(too_large(bytes, MESSAGE_BYTES_MAX));
         }
         let rooms = if path == HEARTBEAT { &self.heartbeats } else { &self.others };
-        rooms.take(token, bytes).await
+        rooms.take(token, bytes, declared).await
     }
 
     /// Reads a body whose length is known before it is read: from its header, or from the prefix of gRPC. Otherwise it
@@ -121,7 +136,7 @@ impl Bodies {
             None if grpc => read.message_bytes(),
             None => MESSAGE_BYTES_MAX,
         };
-        let room = self.room(path, token, bytes).await?;
+        let room = self.room(path, token, bytes, declared).await?;
         while read.len() <= bytes {
             let Some(chunk) = chunks.next().await else { return Ok((read.bytes.into(), room)) };
             read.add(chunk)?;
@@ -230,9 +245,50 @@ mod tests {
     use super::*;
 
     #[tokio::test]
+    async fn bodies_that_would_wait_are_refused_at_once_when_many_wait() {
+        const WINDOW: usize = STREAM_WINDOW as usize;
+        // A length that only the message itself states binds nobody.
+        for (declared, sent_max) in
+            [(Some(WINDOW / 2), WINDOW / 2), (Some(2 * WINDOW), WINDOW), (None, WINDOW)]
+        {
+            let bodies = Bodies::new(Vec::new());
+            let room = |token| Box::pin(unconstrained(bodies.room("/api/v1/jobs", token, 10, declared)));
+            let largest = || bodies.room("/api/v1/jobs", None, MESSAGE_BYTES_MAX, None);
+            let _held: Vec<_> = (0..4).map(|_| unconstrained(largest()).now_or_never()).collect();
+            let mut waiting = Vec::new();
+            let refused = loop {
+                let mut next = room(None);
+                match (&mut next).now_or_never() {
+                    None => waiting.push(next),
+                    Some(refused) => break refused,
+                }
+                assert!(waiting.len() < 1000, "no limit");
+            };
+            assert!(refused.is_err());
+            assert_eq!(waiting.len() * sent_max, 2 * TOKEN_BYTES_MAX);
+            assert!(room(Some(1)).now_or_never().is_some_and(|room| room.is_ok()), "another token has room");
+            waiting.pop();
+            assert!(room(None).now_or_never().is_none(), "it waits");
+        }
+    }
+
+    #[tokio::test]
+    async fn many_tokens_cannot_take_more_than_the_room_of_a_node() {
+        let bodies = Bodies::new(Vec::new());
+        let largest = |token| bodies.room("/api/v1/jobs", Some(token), MESSAGE_BYTES_MAX, None);
+        let take = |token| (0..4).map(move |_| unconstrained(largest(token)).now_or_never());
+        let mut held: Vec<_> = (1..=8).flat_map(take).collect();
+        assert!(held.iter().all(|room| matches!(room, Some(Ok(_)))), "the room of eight tokens");
+        let mut next = Box::pin(unconstrained(largest(9)));
+        assert!((&mut next).now_or_never().is_none(), "the ninth waits");
+        held.pop();
+        assert!(next.now_or_never().is_some_and(|room| room.is_ok()));
+    }
+
+    #[tokio::test]
     async fn heartbeats_wait_for_no_report() {
         let bodies = Bodies::new(Vec::new());
-        let ready = |path, bytes| unconstrained(bodies.room(path, Some(1), bytes)).now_or_never();
+        let ready = |path, bytes| unconstrained(bodies.room(path, Some(1), bytes, None)).now_or_never();
         let report = "/pitwheel.v1.WorkerService/ReportResult";
         let reports: Vec<_> = (0..4).map_while(|_| ready(report, MESSAGE_BYTES_MAX)).collect();
         assert_eq!(reports.len(), 4);
