@@ -6,6 +6,7 @@ use pitwheel::{EventTrace, OutboxStatus, ParkedEntity, RelaySummary, ShardSummar
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::schemas::{EventState, RelayStrategy};
 use crate::views::time;
 
 /// The outbox as a whole.
@@ -33,6 +34,7 @@ pub struct RelayLine {
     /// The table that it reads.
     pub source: String,
     /// `shards`, `advisory` or `row-lock`.
+    #[schema(value_type = RelayStrategy)]
     pub strategy: String,
     /// When it started.
     #[schema(format = DateTime)]
@@ -84,6 +86,7 @@ pub struct ParkedLine {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct EventLine {
     /// `waiting`, `parked` or `sent`.
+    #[schema(value_type = EventState)]
     pub state: String,
     /// The entity that it is about.
     pub entity_key: String,

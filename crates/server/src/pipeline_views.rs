@@ -86,10 +86,13 @@ pub struct StepLine {
     #[schema(value_type = schemas::StepState, example = "live")]
     pub state: &'static str,
     /// The steps that it comes after.
+    #[schema(value_type = Vec<schemas::Name>, inline)]
     pub after: Vec<String>,
     /// The kind of its job.
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,62}$")]
     pub kind: String,
     /// The queue of its job.
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,62}$")]
     pub queue: String,
     /// Its last job; null: it had none yet.
     pub job_id: Option<i64>,
@@ -159,7 +162,7 @@ struct StepToCreate {
     name: String,
     /// The steps that it comes after, at most 100. They stand before it in the list. Without any it runs at once.
     #[serde(default, deserialize_with = "limited::<_, _, PARENTS_MAX>")]
-    #[schema(max_items = 100)]
+    #[schema(value_type = Vec<schemas::Name>, inline, max_items = 100)]
     after: Vec<String>,
     /// Its job, which has no `key`. A delay counts from the time at which the step could run.
     job: JobToEnqueue,

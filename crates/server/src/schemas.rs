@@ -4,6 +4,12 @@
 
 use utoipa::ToSchema;
 
+// Fields include this one in their own schemas: applications may have schemas with its name.
+/// A name: 1 to 63 letters, digits and `_ . : / -`, starting with a letter or digit.
+#[derive(ToSchema)]
+#[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,62}$")]
+pub(crate) struct Name(String);
+
 /// The state of a job.
 #[derive(ToSchema)]
 #[schema(rename_all = "snake_case")]
@@ -109,4 +115,22 @@ pub(crate) enum StepState {
 pub(crate) enum OnFailure {
     Stop,
     GoOn,
+}
+
+/// Where an event is.
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+pub(crate) enum EventState {
+    Waiting,
+    Parked,
+    Sent,
+}
+
+/// How relays share the events.
+#[derive(ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub(crate) enum RelayStrategy {
+    Shards,
+    Advisory,
+    RowLock,
 }

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::limits;
-use crate::schemas::{JobState, Role, Transport, WorkerState};
+use crate::schemas::{JobState, Name, Role, Transport, WorkerState};
 
 /// A time in UTC (RFC 3339).
 pub fn time(time: SystemTime) -> String {
@@ -155,6 +155,7 @@ pub struct JobInFull {
     /// The id of the pipeline that it is a step of; null: it is none.
     pub pipeline: Option<i64>,
     /// The name of the step; null: it is none.
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,62}$")]
     pub step: Option<String>,
     /// The payload, byte for byte as it was enqueued.
     #[schema(value_type = Option<Value>)]
@@ -258,8 +259,10 @@ pub struct Worker {
     #[schema(value_type = Transport)]
     pub transport: String,
     /// The queues that it takes jobs from.
+    #[schema(value_type = Vec<Name>, inline)]
     pub queues: Vec<String>,
     /// The kinds that it runs.
+    #[schema(value_type = Vec<Name>, inline)]
     pub kinds: Vec<String>,
     /// How many jobs it runs at a time.
     pub slots: i32,
@@ -316,6 +319,7 @@ impl From<KindSummary> for Kind {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct TokenLine {
     /// The name that people use for it.
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,62}$")]
     pub name: String,
     /// `viewer`, `operator`, `admin`, `worker` or `producer`.
     #[schema(value_type = Role, example = "worker")]

@@ -67,3 +67,67 @@ async fn values_have_their_types() -> Result<()> {
     assert_eq!(job["payload"].get("type"), None, "any JSON: {}", job["payload"]);
     Ok(())
 }
+
+/// Names that a program gives itself: any text.
+const FREE_NAMES: [&str; 2] = ["Worker", "RelayLine"];
+
+/// Whether a value must match a pattern, is one of some words, or is an object. Of a list: each item.
+fn is_limited(document: &Value, schema: &Value) -> bool {
+    if let Some(path) = schema["$ref"].as_str() {
+        let target = document.pointer(path.trim_start_matches('#'));
+        return target.is_some_and(|schema| is_limited(document, schema));
+    }
+    let any_of = schema["oneOf"].as_array().into_iter().flatten();
+    let mut any_of = any_of.filter(|schema| schema["type"] != "null").peekable();
+    let any_is = any_of.peek().is_some() && any_of.all(|schema| is_limited(document, schema));
+    let items = schema.get("items").is_some_and(|items| is_limited(document, items));
+    let is_object = schema["properties"].is_object();
+    schema["pattern"].is_string() || schema["enum"].is_array() || is_object || items || any_is
+}
+
+/// All objects in the schemas, each with the name of the schema that it is a part of.
+fn objects<'d>(
+    name: &'d str,
+    schema: &'d Value,
+    found: &mut Vec<(&'d str, &'d serde_json::Map<String, Value>)>,
+) {
+    if let Some(properties) = schema["properties"].as_object() {
+        found.push((name, properties));
+    }
+    let parts = ["allOf", "oneOf", "anyOf"].into_iter().flat_map(|part| schema[part].as_array());
+    parts.flatten().for_each(|part| objects(name, part, found));
+}
+
+#[tokio::test]
+async fn names_have_a_pattern_and_words_are_listed() -> Result<()> {
+    let document = document().await?;
+    let mut found = Vec::new();
+    for (name, schema) in document["components"]["schemas"].as_object().context("no schemas")? {
+        objects(name, schema, &mut found);
+    }
+    let words = ["kind", "kinds", "queue", "queues", "state", "strategy", "step", "after", "role"];
+    let mut missing = Vec::new();
+    for (schema, properties) in &found {
+        let is_name = |property: &str| property == "name" && !FREE_NAMES.contains(schema);
+        for (property, value) in properties.iter() {
+            if (words.contains(&property.as_str()) || is_name(property)) && !is_limited(&document, value) {
+                missing.push(format!("{schema}.{property}"));
+            }
+        }
+    }
+    for (path, methods) in document["paths"].as_object().context("no paths")? {
+        for (method, operation) in methods.as_object().context("no methods")? {
+            for parameter in operation["parameters"].as_array().into_iter().flatten() {
+                let (name, schema) = (parameter["name"].as_str().context("no name")?, &parameter["schema"]);
+                let is_key = name == "key" && schema["maxLength"] != 512;
+                let is_word = name == "name" || words.contains(&name);
+                if is_key || is_word && !is_limited(&document, schema) {
+                    missing.push(format!("{method} {path} {name}"));
+                }
+            }
+        }
+    }
+    assert_eq!(missing, [""; 0]);
+    assert!(found.len() > 30, "{}", found.len());
+    Ok(())
+}

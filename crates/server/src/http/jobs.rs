@@ -39,6 +39,8 @@ pub(crate) struct JobFilter {
     #[schema(value_type = Option<JobState>)]
     state: Option<String>,
     /// Only jobs with this key; those of redacted kinds only for callers who may see keys.
+    #[param(min_length = 1, max_length = 512)]
+    #[schema(min_length = 1, max_length = 512)]
     key: Option<String>,
     /// Only ids below this one: `next` of the previous page.
     before: Option<i64>,

@@ -33,6 +33,7 @@ pub(crate) struct RecurringQuery {
     /// Only enabled (`true`) or disabled (`false`) ones.
     enabled: Option<bool>,
     /// Only the one with this key. `kind` must be given, too.
+    #[param(min_length = 1, max_length = 512)]
     key: Option<String>,
     /// Only ids below this one: `next` of the previous page.
     before: Option<i64>,

@@ -35,7 +35,7 @@ pub(crate) async fn list_tokens(
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewToken {
     /// The name that people use for it. Only one valid token can have a name.
-    #[schema(example = "ci")]
+    #[schema(example = "ci", pattern = "^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,62}$")]
     name: String,
     /// `viewer`, `operator`, `admin`, `worker` or `producer`.
     #[schema(value_type = Role, example = "producer")]
@@ -70,7 +70,7 @@ pub(crate) async fn create_token(
 }
 
 /// Revokes a token. Within two seconds every node refuses it and ends its streams.
-#[utoipa::path(delete, path = "/tokens/{name}", tag = "admin", params(("name" = String, Path, description = "The name of the token")),
+#[utoipa::path(delete, path = "/tokens/{name}", tag = "admin", params(("name" = String, Path, description = "The name of the token", pattern = "^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,62}$")),
     responses((status = 204, description = "The token was revoked"), ErrorResponses))]
 pub(crate) async fn revoke_token(
     State(pitwheel): State<Pitwheel>,
