@@ -66,6 +66,13 @@ async fn a_recurring_job_is_created_once_and_changed() -> Result<()> {
     assert_eq!(http.get("/api/v1/recurring?enabled=false").await?.json()?["recurring"], json!([]));
     let times = http.get(&format!("/api/v1/recurring/{id}/times?count=4")).await?.json()?;
     assert_eq!(times["times"].as_array().map(Vec::len), Some(4));
+    for count in [0, 1001] {
+        assert_eq!(
+            http.get(&format!("/api/v1/recurring/{id}/times?count={count}")).await?.status,
+            400,
+            "{count}"
+        );
+    }
     let runs = http.get(&format!("/api/v1/recurring/{id}/runs")).await?.json()?;
     assert_eq!(runs["runs"][0]["state"], json!("waiting"));
     let audit = db.pitwheel().audit(None, 1).await?;

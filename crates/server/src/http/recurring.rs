@@ -310,7 +310,11 @@ pub(crate) async fn next_times(
     Query(query): Query<TimesQuery>,
 ) -> Result<Json<NextTimes>, Problem> {
     caller.check(Permission::View)?;
-    let times = pitwheel.recurring().next_times(id, query.count.unwrap_or(5) as usize).await?;
+    let count = query.count.unwrap_or(5) as usize;
+    if count == 0 {
+        return Err(Problem::invalid("`count` is 0: ask for 1 to 1,000 times"));
+    }
+    let times = pitwheel.recurring().next_times(id, count).await?;
     Ok(Json(NextTimes { times: times.into_iter().map(time).collect() }))
 }
 
