@@ -69,3 +69,27 @@ impl Health for HealthChecks {
         Ok(Response::new(Box::pin(statuses)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Instant, timeout};
+    use tonic::Code;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_ends_at_its_maximum_age() {
+        let watches = Places::new(1, WATCH_AGE_MAX);
+        let checks = HealthChecks { services: vec![""], watches };
+        let watch = async || checks.watch(Request::new(HealthCheckRequest::default())).await;
+        let mut first = watch().await.expect("there is room").into_inner();
+        let serving = first.next().await.and_then(Result::ok).expect("a status");
+        assert_eq!(serving, response(ServingStatus::Serving));
+        assert_eq!(watch().await.err().map(|refused| refused.code()), Some(Code::ResourceExhausted));
+        let begun = Instant::now();
+        let end = timeout(2 * WATCH_AGE_MAX, first.next()).await.expect("it ends");
+        assert_eq!(begun.elapsed().as_secs(), 600);
+        assert_eq!(end.and_then(Result::err).map(|end| end.code()), Some(Code::Unavailable));
+        assert!(watch().await.is_ok(), "its place is free");
+    }
+}
