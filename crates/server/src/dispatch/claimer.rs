@@ -182,6 +182,7 @@ mod tests {
     use std::future::pending;
 
     use anyhow::{Context, Result};
+    use pitwheel::WorkerCommand;
     use pitwheel::engine::{Cursor, Registration, register, retire};
     use pitwheel_testkit::{TestDb, work};
     use tokio_util::task::TaskTracker;
@@ -212,9 +213,8 @@ mod tests {
         Ok((id, messages))
     }
 
-    #[tokio::test]
-    async fn a_claim_for_a_dead_worker_does_not_say_that_nothing_is_due() -> Result<()> {
-        let db = TestDb::new().await?;
+    /// The streams of a group for which more jobs are due than they have slots.
+    async fn sink(db: &TestDb) -> Result<(GroupSink, Bounds)> {
         db.pitwheel().enqueue_many((0..9).map(work)).await?;
         let streams = SharedStreams::default();
         let (group, _) = streams.lock().group(vec!["default".into()], vec!["work".into()]);
@@ -222,18 +222,52 @@ mod tests {
         let pool = db.pitwheel().pool_for_loops(1, Duration::MAX)?;
         let sink = GroupSink { node_name: "test".into(), pool, streams, group, releaser };
         let bounds = Cursor::new(sink.queues().iter().map(String::as_str)).bounds();
-        let (alive, _alive) = open(&db, &sink).await?;
-        let full = sink.claim(&sink.reserve(None), &bounds, pending()).await?;
+        Ok((sink, bounds))
+    }
+
+    /// Claims for two streams: one that takes its job, and then one whose worker `changes` so that it takes none.
+    async fn claim_for_one_that_takes_none(
+        db: &TestDb,
+        sink: &GroupSink,
+        bounds: &Bounds,
+        changes: impl AsyncFn(i64) -> Result<()>,
+    ) -> Result<i64> {
+        let (alive, _alive) = open(db, sink).await?;
+        let full = sink.claim(&sink.reserve(None), bounds, pending()).await?;
         assert_eq!((full.jobs.len(), full.alive_slots), (1, 1));
         assert_eq!(full.jobs.first().context("a job")?.claim.holder, alive);
 
-        let (dead, _dead) = open(&db, &sink).await?;
-        retire(&db.client().await?, dead).await?;
+        let (other, _other) = open(db, sink).await?;
+        changes(other).await?;
         let room = sink.reserve(None);
-        assert_eq!(room.slots_by_worker, [dead], "the other stream has no free slot");
-        let none = sink.claim(&room, &bounds, pending()).await?;
+        assert_eq!(room.slots_by_worker, [other], "the first stream has no free slot");
+        let none = sink.claim(&room, bounds, pending()).await?;
         assert_eq!((none.jobs.len(), none.alive_slots), (0, 0));
-        assert_eq!(sink.streams.lock().workers(), [alive], "it is offered to no more claims");
+        sink.unreserve(&room, &[]);
+        assert_eq!(sink.reserve(None).total, 0, "it is offered to no more claims");
+        Ok(other)
+    }
+
+    #[tokio::test]
+    async fn a_claim_for_a_dead_worker_does_not_say_that_nothing_is_due() -> Result<()> {
+        let db = TestDb::new().await?;
+        let (sink, bounds) = sink(&db).await?;
+        let retired = async |worker| Ok(retire(&db.client().await?, worker).await?);
+        let dead = claim_for_one_that_takes_none(&db, &sink, &bounds, retired).await?;
+        assert!(!sink.streams.lock().workers().contains(&dead), "its stream has ended");
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn a_claim_for_a_quiet_worker_does_not_say_that_nothing_is_due() -> Result<()> {
+        let db = TestDb::new().await?;
+        let (sink, bounds) = sink(&db).await?;
+        let quieted = async |worker| {
+            assert!(db.pitwheel().command_worker(worker, WorkerCommand::Quiet).await?);
+            Ok(())
+        };
+        let quiet = claim_for_one_that_takes_none(&db, &sink, &bounds, quieted).await?;
+        assert!(sink.streams.lock().workers().contains(&quiet), "its stream stays open");
         Ok(())
     }
 }
