@@ -60,7 +60,7 @@ impl ClaimSink for GroupSink {
     }
 
     fn reserve(&self, only: Option<&BTreeSet<String>>) -> Reserved {
-        self.streams.lock().reserve(&self.group, only)
+        self.streams.lock().reserve(&self.group, only, Instant::now())
     }
 
     async fn claim(
@@ -106,7 +106,7 @@ impl ClaimSink for GroupSink {
     }
 
     fn alone(&self) -> Option<i64> {
-        self.streams.lock().reserve_alone(&self.group)
+        self.streams.lock().reserve_alone(&self.group, Instant::now())
     }
 
     fn start_alone(&self, worker: i64, suspect: Option<Claimed>) {

@@ -147,8 +147,13 @@ impl Streams {
 
     /// Reserves room in a group's streams for one claim, for one job of each stream in turn, so that few jobs are spread over
     /// several streams.
-    pub(crate) fn reserve(&mut self, group: &Arc<Group>, only: Option<&BTreeSet<String>>) -> Reserved {
-        let (turn, streams_min, now) = (group.next_turn(), group.streams_per_claim(), Instant::now());
+    pub(crate) fn reserve(
+        &mut self,
+        group: &Arc<Group>,
+        only: Option<&BTreeSet<String>>,
+        now: Instant,
+    ) -> Reserved {
+        let (turn, streams_min) = (group.next_turn(), group.streams_per_claim());
         let crowded = self.crowded_tokens();
         let Streams { open, suspects, .. } = self;
         let mut wanting: Vec<(i64, usize, &mut Stream)> = open

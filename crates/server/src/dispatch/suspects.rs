@@ -10,7 +10,7 @@ use crate::dispatch::group::Group;
 /// How long a process gets no jobs at first, so that it becomes empty for a suspect. Each wait in vain is followed by a time with
 /// jobs that is twice as long, and then by a wait that is twice as long: jobs get at least half of the time, and a wait becomes
 /// long enough for the longest job.
-const WAIT_MAX: Duration = Duration::from_secs(10);
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Characters of a process's name; the rest is ignored.
 const NAME_CHARS_MAX: usize = 200;

@@ -14,8 +14,7 @@ use crate::dispatch::suspects::Process;
 impl Streams {
     /// Reserves a stream of a process that runs nothing, for a suspect. If every process is busy, the least busy one gets
     /// nothing more until it is empty, or for a limited time.
-    pub(crate) fn reserve_alone(&mut self, group: &Arc<Group>) -> Option<i64> {
-        let now = Instant::now();
+    pub(crate) fn reserve_alone(&mut self, group: &Arc<Group>, now: Instant) -> Option<i64> {
         let mut taken: HashMap<&Process, usize> = HashMap::new();
         for stream in self.open.values() {
             *taken.entry(&stream.process).or_default() += stream.taken;

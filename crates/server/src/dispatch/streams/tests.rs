@@ -1,3 +1,4 @@
+mod alone;
 mod bytes;
 
 use std::collections::VecDeque;
@@ -59,7 +60,11 @@ fn open(options: StreamOptions) -> (Streams, mpsc::Receiver<StreamMessage>) {
 fn a_slot_is_free_when_its_ending_is_reported_and_takes_the_job_claimed_ahead() {
     let (mut streams, _messages) = stream(1);
     let group = streams.groups[0].clone();
-    assert_eq!(streams.reserve(&group, None).total, 1, "nothing is known of how long jobs take");
+    assert_eq!(
+        streams.reserve(&group, None, Instant::now()).total,
+        1,
+        "nothing is known of how long jobs take"
+    );
     let mut ahead = VecDeque::from([job(1)]);
     assert_eq!(streams.send(vec![job(1)]), []);
     let mut start = |streams: &mut Streams, more: Option<Claimed>| -> Vec<i64> {
@@ -68,12 +73,12 @@ fn a_slot_is_free_when_its_ending_is_reported_and_takes_the_job_claimed_ahead() 
         jobs.iter().map(|job| job.claim.id).collect()
     };
     assert_eq!(start(&mut streams, None), [1]);
-    assert_eq!(streams.reserve(&group, None).total, 0, "its slot is taken");
+    assert_eq!(streams.reserve(&group, None, Instant::now()).total, 0, "its slot is taken");
     streams.reported([claim(1)].into_iter());
     streams.reported([claim(1)].into_iter());
     assert_eq!(streams.open[&WORKER].running, 0, "a repeated report frees no second slot");
 
-    let ahead_of_it = streams.reserve(&group, None).total;
+    let ahead_of_it = streams.reserve(&group, None, Instant::now()).total;
     assert!(ahead_of_it > 1, "jobs are short, so more than one is claimed: {ahead_of_it}");
     assert_eq!(streams.send(vec![job(2), job(3)]), []);
     assert_eq!(start(&mut streams, Some(job(2))), [2], "before the ending of the first is written");
@@ -109,7 +114,7 @@ fn a_job_that_its_worker_keeps_has_a_slot_when_the_one_before_it_was_reported() 
     streams.ended([claim(1), claim(2), claim(3)].into_iter());
     assert_eq!(running(&streams), [4], "an ending that another node wrote frees the slot too");
 
-    assert!(streams.reserve(&group, None).total > 1, "jobs are short");
+    assert!(streams.reserve(&group, None, Instant::now()).total > 1, "jobs are short");
     assert_eq!(start(&mut streams, 5..=6), [5, 6]);
     streams.ended([claim(5)].into_iter());
     assert_eq!(streams.open[&WORKER].wanted(false), 0, "they take longer than was known");
@@ -123,7 +128,7 @@ fn a_stream_gets_jobs_however_many_were_claimed_ahead_and_released() {
     let (mut streams, _messages) = stream(1);
     let group = streams.groups[0].clone();
     let large = |id: i64| Claimed { payload: "x".repeat(250_000), ..job(id) };
-    assert_eq!(streams.reserve(&group, None).total, 1);
+    assert_eq!(streams.reserve(&group, None, Instant::now()).total, 1);
     assert_eq!(streams.send(vec![large(0)]), []);
     streams.start(WORKER, &mut VecDeque::from([large(0)]), Waker::noop()).expect("it is open");
     for id in 1..=100 {
@@ -159,7 +164,7 @@ fn few_jobs_are_spread_over_workers_and_many_go_to_one_at_a_time() {
         streams.ended(claims);
     }
     let mut workers = |found: usize| {
-        let slots = streams.reserve(&group, None).slots_by_worker;
+        let slots = streams.reserve(&group, None, Instant::now()).slots_by_worker;
         assert_eq!(slots.len(), CLAIM_MAX);
         streams.unreserve(&slots, &[]);
         group.found(found);

@@ -19,7 +19,7 @@ fn a_worker_that_keeps_jobs_has_no_more_than_some_megabytes_of_them() {
     let large = |id: i64| Claimed { payload: "x".repeat(250_000), ..job(id) };
     let (mut id, mut kept) = (0, 0);
     loop {
-        let room = streams.reserve(&group, None).total as i64;
+        let room = streams.reserve(&group, None, Instant::now()).total as i64;
         if room == 0 {
             break;
         }
@@ -45,7 +45,7 @@ fn a_stream_that_is_not_read_gets_no_more_than_some_megabytes() {
     let group = streams.groups[0].clone();
     let (mut id, mut sent) = (0, 0);
     let mut fill = |streams: &mut Streams, payload: usize| loop {
-        let slots = streams.reserve(&group, None).total;
+        let slots = streams.reserve(&group, None, Instant::now()).total;
         if slots == 0 {
             break sent;
         }
@@ -88,7 +88,7 @@ fn streams_of_a_token_that_are_not_read_get_few_bytes() {
     (10..110).for_each(|worker| add(&mut streams, worker, 1));
     let (mut bytes, mut id) = (0, 0);
     loop {
-        let room = streams.reserve(&group, None);
+        let room = streams.reserve(&group, None, Instant::now());
         if room.total == 0 {
             break;
         }
@@ -103,9 +103,13 @@ fn streams_of_a_token_that_are_not_read_get_few_bytes() {
     }
     assert!(bytes < 256 * 1024 * 1024, "{bytes} bytes wait");
     add(&mut streams, 200, 1);
-    assert_eq!(streams.reserve(&group, None).total, 1, "a stream that is read gets one job at a time");
+    assert_eq!(
+        streams.reserve(&group, None, Instant::now()).total,
+        1,
+        "a stream that is read gets one job at a time"
+    );
     add(&mut streams, 300, 2);
-    assert!(streams.reserve(&group, None).total > 1, "another token is not affected");
+    assert!(streams.reserve(&group, None, Instant::now()).total > 1, "another token is not affected");
 }
 
 #[test]
@@ -122,11 +126,15 @@ fn streams_of_many_tokens_that_are_not_read_get_few_bytes_together() {
         streams.open(100 + token, group.clone(), options, sender);
     };
     (1..=4).for_each(|token| add(&mut streams, token));
-    let reserved = streams.reserve(&group, None);
+    let reserved = streams.reserve(&group, None, Instant::now());
     assert!(reserved.total > 1, "{}", reserved.total);
     streams.unreserve(&reserved.slots_by_worker, &[]);
     add(&mut streams, 5);
-    assert_eq!(streams.reserve(&group, None).slots_by_worker, [WORKER], "one job, for the one that is read");
+    assert_eq!(
+        streams.reserve(&group, None, Instant::now()).slots_by_worker,
+        [WORKER],
+        "one job, for the one that is read"
+    );
 }
 
 #[test]
@@ -136,7 +144,7 @@ fn what_was_handed_on_counts_until_it_is_written() {
         open(StreamOptions { slots: CLAIM_MAX, unwritten: unwritten.clone(), ..StreamOptions::default() });
     let group = streams.groups[0].clone();
     let mut wanted = || {
-        let reserved = streams.reserve(&group, None);
+        let reserved = streams.reserve(&group, None, Instant::now());
         streams.unreserve(&reserved.slots_by_worker, &[]);
         reserved.total
     };

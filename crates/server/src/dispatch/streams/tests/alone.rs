@@ -1,0 +1,70 @@
+//! Streams that wait until they are empty, for a suspect.
+
+use std::time::Duration;
+
+use super::*;
+use crate::dispatch::suspects::WAIT_MAX;
+
+/// A stream that runs one job, and gets no other because a suspect is due.
+fn emptying_stream(now: Instant) -> (Streams, Arc<Group>, mpsc::Receiver<StreamMessage>) {
+    let (mut streams, messages) = stream(10);
+    let group = streams.groups[0].clone();
+    streams.open.get_mut(&WORKER).expect("it is open").reserve();
+    assert_eq!(streams.send(vec![job(1)]), []);
+    assert_eq!(streams.reserve_alone(&group, now), None, "it is busy");
+    assert_eq!(streams.reserve(&group, None, now).total, 0);
+    (streams, group, messages)
+}
+
+#[test]
+fn a_stream_that_waits_for_a_suspect_goes_on_when_none_is_due() {
+    let now = Instant::now();
+    let (mut streams, group, _messages) = emptying_stream(now);
+    streams.no_suspect(&group);
+    assert!(streams.reserve(&group, None, now).total > 0);
+}
+
+#[test]
+fn a_stream_that_waits_for_a_suspect_goes_on_after_a_limit() {
+    let now = Instant::now();
+    let (mut streams, group, _messages) = emptying_stream(now);
+    let last = now + WAIT_MAX - Duration::from_millis(1);
+    assert_eq!(streams.reserve(&group, None, last).total, 0);
+    let reserved = streams.reserve(&group, None, now + WAIT_MAX);
+    assert!(reserved.total > 0);
+    assert_eq!(
+        streams.reserve_alone(&group, now + WAIT_MAX),
+        None,
+        "the suspect does not run beside other jobs"
+    );
+}
+
+#[test]
+fn a_stream_that_waits_for_a_suspect_runs_it_when_it_is_empty() {
+    let now = Instant::now();
+    let (mut streams, group, _messages) = emptying_stream(now);
+    streams.ended(std::iter::once(claim(1)));
+    assert_eq!(streams.reserve_alone(&group, now), Some(WORKER));
+    assert_eq!(streams.send_alone(WORKER, Some(job(2))), []);
+    assert_eq!(streams.reserve(&group, None, now).total, 0, "it runs alone");
+    streams.ended(std::iter::once(claim(2)));
+    assert!(streams.reserve(&group, None, now).total > 0);
+}
+
+#[test]
+fn only_the_least_busy_stream_waits_for_a_suspect() {
+    let (mut streams, _messages) = stream(10);
+    let (group, now) = (streams.groups[0].clone(), Instant::now());
+    let (sender, _others) = stream_channel(10);
+    let busier = WORKER + 1;
+    streams.open(busier, group.clone(), StreamOptions { slots: 10, ..StreamOptions::default() }, sender);
+    for (worker, jobs) in [(WORKER, 1), (busier, 2)] {
+        (0..jobs).for_each(|_| streams.open.get_mut(&worker).expect("it is open").reserve());
+    }
+    for _ in 0..2 {
+        assert_eq!(streams.reserve_alone(&group, now), None);
+        let reserved = streams.reserve(&group, None, now);
+        streams.unreserve(&reserved.slots_by_worker, &[]);
+        assert_eq!(reserved.slots_by_worker, [busier; 8], "the other one goes on");
+    }
+}
