@@ -6,15 +6,18 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 
-use pitwheel_testkit::{ChildProcess, Http, HttpResponse};
+use pitwheel_testkit::{ChildProcess, Http, HttpResponse, WAIT_MAX};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use crate::support::{Db, Node, Output, Result};
 
@@ -127,8 +130,8 @@ impl Certificates {
         Ok(Certificates { folder })
     }
 
-    /// The response to a `GET` of a client that trusts the authority, with a certificate of its own or without.
-    fn get(&self, node: &Node, path: &str, with_own: bool) -> Result<HttpResponse> {
+    /// Connects a client that trusts the authority, with a certificate of its own or without.
+    async fn connect(&self, node: &Node, with_own: bool) -> Result<TlsStream<TcpStream>> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(self.folder.join("ca.pem"))?)?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -143,9 +146,14 @@ impl Certificates {
             builder.with_no_client_auth()
         };
         let name = ServerName::try_from("localhost")?;
+        let stream = TcpStream::connect(node.address).await?;
+        Ok(TlsConnector::from(Arc::new(config)).connect(name, stream).await?)
+    }
+
+    /// The response to a `GET` of such a client.
+    fn get(&self, node: &Node, path: &str, with_own: bool) -> Result<HttpResponse> {
         Runtime::new()?.block_on(async {
-            let stream = TcpStream::connect(node.address).await?;
-            let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
+            let stream = self.connect(node, with_own).await?;
             Ok(Http::new(node.address).send_over(stream, "GET", path, "").await?)
         })
     }
@@ -168,6 +176,21 @@ fn a_client_that_trusts_the_authority_is_served_over_tls() -> Result {
     let by_variable = Node::of(&command, Stdio::null())?;
     assert_eq!(certificates.get(&by_variable, "/healthz", false)?.status, 200);
     Ok(())
+}
+
+#[test]
+fn a_client_that_sends_nothing_after_its_handshake_is_disconnected() -> Result {
+    let db = Db::migrated()?;
+    let certificates = Certificates::make(&db)?;
+    let node = Node::start(&db, "127.0.0.1:0", &TLS)?;
+    Runtime::new()?.block_on(async {
+        let mut silent = certificates.connect(&node, false).await?;
+        let mut rest = Vec::new();
+        // An end without a farewell is an error of TLS, and as good.
+        let _ = timeout(WAIT_MAX, silent.read_to_end(&mut rest)).await.map_err(|_| "still connected")?;
+        assert!(rest.is_empty());
+        Ok(())
+    })
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Server nodes and remote workers as real processes: ended, killed and stopped.
 
 use std::ffi::OsString;
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 use std::{env, fs};
 
 use pitwheel::{Context, Worker};
@@ -181,5 +182,33 @@ fn a_node_keeps_finished_jobs_for_as_long_as_it_was_told() -> Result {
     block_until("the node has pruned", || !old(40))?;
     assert!(old(20), "younger than 30 days");
     node.end("TERM")?;
+    Ok(())
+}
+
+#[test]
+fn silent_connections_keep_no_probe_out_of_a_node_that_may_open_few_files() -> Result {
+    /// More than the node may open files, by less than the system queues: connecting must not wait.
+    const SILENT: usize = 300;
+    /// Far less than the time after which silent connections are closed.
+    const AT_ONCE: Duration = Duration::from_secs(5);
+    let db = Db::migrated()?;
+    let serve = db.command(&["serve", "--listen", "127.0.0.1:0"]);
+    let mut limited = Command::new("/bin/sh");
+    limited.args(["-c", r#"ulimit -n 256; exec "$@""#, "sh"]).arg(serve.get_program()).args(serve.get_args());
+    limited.current_dir(db.folder());
+    for (name, value) in serve.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    let node = Node::of(&limited, Stdio::null())?;
+    let mut silent = Vec::new();
+    for _ in 0..SILENT {
+        silent.push(TcpStream::connect(node.address)?);
+    }
+    let begun = Instant::now();
+    assert_eq!(node.get("/healthz", None)?.status, 200);
+    assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
     Ok(())
 }
