@@ -2,27 +2,25 @@
 //!
 //! Off until [`enable`] is called, and free of cost until then. `pitwheel serve` enables them and serves them at `/metrics`.
 
-use std::collections::HashMap;
+mod series;
+
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
-use metrics::{Counter, Histogram, Unit, counter, describe_counter, describe_histogram, histogram};
+use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
 
 use crate::error::{DatabaseError, Error};
 use crate::job::claim::Claimed;
 use crate::job::ending::Ending;
+use crate::metrics::series::{
+    CLAIMED, DEDUPLICATED, DURATION, ENQUEUED, FAILED, FINISHED, RETRIES, WAIT, outcome, series,
+};
 
 /// The histogram of jobs per claim.
 pub const CLAIM_BATCH: &str = "pitwheel_claim_batch_size";
 const CLAIM_DURATION: &str = "pitwheel_claim_duration_seconds";
 const CLAIM_EMPTY: &str = "pitwheel_claim_empty_total";
-const CLAIMED: &str = "pitwheel_jobs_claimed_total";
 const DB_ERRORS: &str = "pitwheel_db_errors_total";
-const DEDUPLICATED: &str = "pitwheel_jobs_deduplicated_total";
-const DURATION: &str = "pitwheel_job_duration_seconds";
-const ENQUEUED: &str = "pitwheel_jobs_enqueued_total";
-const FINISHED: &str = "pitwheel_jobs_finished_total";
 const LANES_REPAIRED: &str = "pitwheel_lanes_repaired_total";
 const LOST: &str = "pitwheel_jobs_lost_total";
 const MAINTENANCE: &str = "pitwheel_maintenance_duration_seconds";
@@ -39,18 +37,10 @@ const PIPELINES_LOST: &str = "pitwheel_pipeline_lost_steps_total";
 const RECURRING_LOST: &str = "pitwheel_recurring_lost_runs_total";
 const RECURRING_PLANNED: &str = "pitwheel_recurring_planned_total";
 const RESCUED: &str = "pitwheel_jobs_rescued_total";
-const RETRIES: &str = "pitwheel_job_retries_total";
-const WAIT: &str = "pitwheel_job_wait_seconds";
 const WAKEUPS: &str = "pitwheel_notify_wakeups_total";
 
-/// Pairs of queue and kind with series of their own; the rest share the label `other`. Whoever may enqueue can invent names,
-/// and a pair whose jobs end in every way has 150 lines in Prometheus' format.
-const SERIES_MAX: usize = 200;
 /// Pairs of a worker that start at zero. With more queues and kinds, most pairs never occur: those that do begin with their first job.
 const EXPECTED_MAX: usize = 20;
-
-/// Their label.
-const OTHERS: &str = "other";
 
 static ON: AtomicBool = AtomicBool::new(false);
 
@@ -129,91 +119,6 @@ fn describe_outbox() {
 
 fn on() -> bool {
     ON.load(Ordering::Relaxed)
-}
-
-/// How attempts end, as they are counted.
-const OUTCOMES: [&str; 6] = ["completed", "failed", "dead", "cancelled", "snoozed", "released"];
-const FAILED: usize = 1;
-
-/// The index of the ending among [`OUTCOMES`].
-fn outcome(ending: &Ending) -> usize {
-    match ending {
-        Ending::Done { .. } => 0,
-        Ending::Retry { .. } => FAILED,
-        Ending::Dead { .. } => 2,
-        Ending::Cancelled { .. } => 3,
-        Ending::Snooze { .. } => 4,
-        Ending::Release | Ending::Crash { .. } => 5,
-    }
-}
-
-/// The series of one queue and kind.
-struct Series {
-    enqueued: Counter,
-    deduplicated: Counter,
-    claimed: Counter,
-    retries: Counter,
-    wait: Histogram,
-    ended: [(Counter, Histogram); OUTCOMES.len()],
-}
-
-impl Series {
-    fn new(queue: &str, kind: &str) -> Series {
-        let (queue, kind) = (queue.to_owned(), kind.to_owned());
-        let count = |name: &'static str| counter!(name, "queue" => queue.clone(), "kind" => kind.clone());
-        let ended = OUTCOMES.map(|outcome| {
-            (
-                counter!(FINISHED, "queue" => queue.clone(), "kind" => kind.clone(), "outcome" => outcome),
-                histogram!(DURATION, "queue" => queue.clone(), "kind" => kind.clone(), "outcome" => outcome),
-            )
-        });
-        ended.iter().for_each(|(counter, _)| counter.absolute(0));
-        let series = Series {
-            enqueued: count(ENQUEUED),
-            deduplicated: count(DEDUPLICATED),
-            claimed: counter!(CLAIMED, "queue" => queue.clone()),
-            retries: count(RETRIES),
-            wait: histogram!(WAIT, "queue" => queue.clone(), "kind" => kind.clone()),
-            ended,
-        };
-        [&series.enqueued, &series.deduplicated, &series.claimed, &series.retries]
-            .iter()
-            .for_each(|counter| counter.increment(0));
-        series
-    }
-}
-
-/// Series by queue and kind.
-#[derive(Default)]
-struct Known {
-    by_queue: HashMap<String, HashMap<String, Arc<Series>>>,
-    count: usize,
-}
-
-impl Known {
-    /// The series of this pair, or of all others when there is no room for one more. `None`: it is to be added.
-    fn find(&self, queue: &str, kind: &str) -> Option<Arc<Series>> {
-        let of =
-            |queue: &str, kind: &str| self.by_queue.get(queue).and_then(|kinds| kinds.get(kind)).cloned();
-        let others = || (self.count >= SERIES_MAX).then(|| of(OTHERS, OTHERS)).flatten();
-        of(queue, kind).or_else(others)
-    }
-
-    fn add(&mut self, queue: &str, kind: &str) -> Arc<Series> {
-        if let Some(known) = self.find(queue, kind) {
-            return known;
-        }
-        let (queue, kind) = if self.count >= SERIES_MAX { (OTHERS, OTHERS) } else { (queue, kind) };
-        self.count += 1;
-        let kinds = self.by_queue.entry(queue.to_owned()).or_default();
-        kinds.entry(kind.to_owned()).or_insert_with(|| Arc::new(Series::new(queue, kind))).clone()
-    }
-}
-
-fn series(queue: &str, kind: &str) -> Arc<Series> {
-    static KNOWN: LazyLock<RwLock<Known>> = LazyLock::new(RwLock::default);
-    let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner).find(queue, kind);
-    known.unwrap_or_else(|| KNOWN.write().unwrap_or_else(PoisonError::into_inner).add(queue, kind))
 }
 
 /// Starts the series of these queues and kinds at zero, if they are few.
@@ -383,24 +288,5 @@ pub(crate) fn shards_moved(how: &'static str, shards: usize) {
 pub fn send_failed(kind: &'static str) {
     if on() {
         counter!(OUTBOX_SEND_ERRORS, "kind" => kind).increment(1);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pairs_beyond_the_limit_share_one_series_that_is_found_without_a_write() {
-        let mut known = Known::default();
-        let first = known.add("mail", "send");
-        for n in 1..SERIES_MAX {
-            assert!(known.find("mail", &n.to_string()).is_none());
-            known.add("mail", &n.to_string());
-        }
-        let others = known.add("mail", "one more");
-        assert!(Arc::ptr_eq(&others, &known.find("invented", "name").expect("all others")));
-        assert!(Arc::ptr_eq(&first, &known.find("mail", "send").expect("its own")));
-        assert!(!Arc::ptr_eq(&first, &others));
     }
 }

@@ -19,6 +19,7 @@ use crate::engine::cursor::{Bounds, Cursor, LevelLook, Look, LookedBack};
 use crate::engine::look_times::{LOOK_BACK, LOOK_MAX, LookTimes, Looks, beside};
 use crate::engine::retry::RetryDelay;
 use crate::engine::suspects::Suspects;
+use crate::engine::unknown_claims::UnknownClaims;
 use crate::error::Error;
 use crate::job::claim::{Claimed, QueueSlots};
 use crate::metrics;
@@ -38,10 +39,6 @@ const PACE: Duration = Duration::from_millis(20);
 const PACED_FROM: usize = 8;
 /// The longest poll interval, however many claimers a node has.
 const POLL_SHARED: Duration = Duration::from_secs(1);
-/// How often the worker looks for jobs that it holds without knowing it: a claim that failed here may have been committed.
-const UNKNOWN_CLAIMS: Duration = Duration::from_secs(10);
-/// How soon it does so after a claim failed: the server has noticed by then that the connection is closed, and ended the statement.
-pub(crate) const UNKNOWN_SOON: Duration = Duration::from_millis(2500);
 /// How long a claim waits for its answer at least: no other begins meanwhile.
 const CLAIM_LIMIT: Duration = Duration::from_secs(3);
 /// How long claims that run are waited for when the sink stops: handlers run meanwhile, and their grace time has not begun.
@@ -68,13 +65,9 @@ struct Claimer<'a, T> {
     /// The time by the database's clock when it was last read, and when that was.
     clock: (SystemTime, Instant),
     suspects: Suspects,
-    next_unknown: Instant,
+    unknown: UnknownClaims,
     /// How long a claim waits for its answer.
     claim_limit: AnswerLimit,
-    /// How long a look for unknown claims does.
-    unknown_limit: AnswerLimit,
-    /// A claim has failed since the last look for jobs that are held without being known.
-    is_uncertain: bool,
 }
 
 /// What a claim asked for, and why.
@@ -154,7 +147,7 @@ pub async fn run_claimer(sink: &impl ClaimSink) -> bool {
             tracing::warn!(%error, worker = sink.name(), "the last claim failed");
         }
     }
-    claimer.is_uncertain
+    claimer.unknown.is_uncertain
 }
 
 async fn claim_once(sink: &impl ClaimSink, asked: Asked) -> (Asked, Result<ClaimedJobs, Error>) {
@@ -199,10 +192,8 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
             may_claim: false,
             clock: (SystemTime::UNIX_EPOCH, now),
             suspects: Suspects::new(sink.alone_wait(), now),
-            next_unknown: now + UNKNOWN_CLAIMS,
+            unknown: UnknownClaims::new(now),
             claim_limit: AnswerLimit::new(CLAIM_LIMIT),
-            unknown_limit: AnswerLimit::new(CLAIM_LIMIT),
-            is_uncertain: false,
         }
     }
 
@@ -212,7 +203,7 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
         let now = Instant::now();
         let is_full = !self.full.is_empty();
         let may = under_way < if is_full { CLAIMS_MAX } else { 1 } && self.may_claim;
-        let must_end = now >= self.next_unknown || self.suspects.need_attention(now);
+        let must_end = now >= self.unknown.next || self.suspects.need_attention(now);
         may && !must_end && !self.no_room && (is_full || now >= self.next_poll)
     }
 
@@ -224,7 +215,7 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
 
     /// When to go on if nothing happens before. Without a free slot there is no need to poll.
     fn wake_up(&self, looking: bool) -> Instant {
-        let look = if looking { self.next_unknown } else { self.looks.next.min(self.next_unknown) };
+        let look = if looking { self.unknown.next } else { self.looks.next.min(self.unknown.next) };
         if let Some(until) = self.suspects.waited_for_until() {
             look.min(until)
         } else if self.no_room || !self.may_claim {
@@ -247,8 +238,7 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
             }
             Err(error) => {
                 self.claim_limit.failed(limit);
-                self.next_unknown = Instant::now() + UNKNOWN_SOON;
-                self.is_uncertain = true;
+                self.unknown.claim_failed();
                 self.sink.unreserve(&room, &[]);
                 return Err(error);
             }
@@ -350,34 +340,17 @@ impl<'a, T: ClaimSink> Claimer<'a, T> {
     /// Called while no claim runs: looks for claims whose results were lost, and runs a suspect alone if one is due.
     async fn look_around(&mut self) -> Result<(), Error> {
         let now = Instant::now();
-        if now >= self.next_unknown {
-            self.release_unknown().await?;
+        if now >= self.unknown.next {
+            self.unknown.release(self.sink).await?;
         }
         if self.suspects.need_attention(now) {
             let claimed = self.suspects.run_one_alone(self.sink).await;
-            if !matches!(claimed, Ok(false)) {
-                self.next_unknown = Instant::now() + UNKNOWN_SOON;
+            match claimed {
+                Ok(true) => self.unknown.look_soon(),
+                Ok(false) => {}
+                Err(_) => self.unknown.claim_failed(),
             }
-            self.is_uncertain |= claimed.is_err();
             claimed?;
-        }
-        Ok(())
-    }
-
-    async fn release_unknown(&mut self) -> Result<(), Error> {
-        let (limit, begun) = (self.unknown_limit.get(), Instant::now());
-        let released = self.sink.release_unknown(limit).await;
-        match released {
-            Ok(_) => self.unknown_limit.answered(begun.elapsed()),
-            Err(_) => self.unknown_limit.failed(limit),
-        }
-        let pause = if released.is_ok() { UNKNOWN_CLAIMS } else { UNKNOWN_SOON };
-        self.next_unknown = Instant::now() + pause;
-        let jobs = released?;
-        self.is_uncertain = false;
-        if jobs > 0 {
-            let worker = self.sink.name();
-            tracing::info!(worker, jobs, "released jobs of a claim whose result was lost");
         }
         Ok(())
     }

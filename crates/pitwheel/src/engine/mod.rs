@@ -37,6 +37,7 @@ pub(crate) mod settle_runs;
 pub(crate) mod suspects;
 pub(crate) mod sweep;
 pub(crate) mod token;
+pub(crate) mod unknown_claims;
 
 pub use self::answer_limit::AnswerLimit;
 pub use self::batcher::{Batcher, Linger, Weight};

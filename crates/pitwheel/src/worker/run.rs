@@ -9,10 +9,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::claim::claim_by_id;
 use crate::engine::claim_sink::ClaimSink;
-use crate::engine::claimer::{UNKNOWN_SOON, run_claimer};
+use crate::engine::claimer::run_claimer;
 use crate::engine::lease::{self, Registration};
 use crate::engine::maintenance::{maintain, prepare_history};
 use crate::engine::retry::RetryDelay;
+use crate::engine::unknown_claims::UNKNOWN_SOON;
 use crate::error::Error;
 use crate::job::claim::ClaimRefusal;
 use crate::postgres::{Pool, migrate};
