@@ -15,6 +15,8 @@ use crate::worker::remote::message::{claim_of, refused, result_bytes};
 const LATER: Duration = Duration::from_millis(200);
 /// A smaller report is not refused for its size by anything between a worker and its server.
 const LARGE: usize = 64 * 1024;
+/// How gRPC describes the answer of a proxy that speaks HTTP only.
+const HTTP_TOO_LARGE: [&str; 2] = ["mapped from HTTP status code 413", "receiving response with status: 413"];
 
 /// Reports results until there will be no more.
 pub(super) async fn report_results(remote: &Remote) {
@@ -44,14 +46,16 @@ pub(super) async fn report_left(remote: &Remote) {
 
 /// Whether this part will never be accepted as it is. What is too large is refused with `OUT_OF_RANGE` by our server and with
 /// `RESOURCE_EXHAUSTED` by proxies; with the latter our server says that it is busy. A proxy that speaks HTTP only answers 413, which is
-/// `UNKNOWN` here, like other problems: a smaller part may pass, and a single result is tried again.
+/// `UNKNOWN` here, or `INTERNAL` if the answer has a body, like other problems.
 fn is_refused(status: &tonic::Status, part: &[v1::Result]) -> bool {
     let is_large = || part.iter().map(result_bytes).sum::<usize>() >= LARGE;
     let is_ours = || status.metadata().contains_key(ERROR_CODE_HEADER);
     match status.code() {
         Code::InvalidArgument | Code::OutOfRange => true,
         Code::ResourceExhausted => is_large() && !is_ours(),
-        Code::Unknown => part.len() > 1 && is_large() && !is_ours(),
+        Code::Unknown | Code::Internal => {
+            HTTP_TOO_LARGE.iter().any(|text| status.message().contains(text)) && is_large() && !is_ours()
+        }
         _ => false,
     }
 }
@@ -173,13 +177,16 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_that_answers_413_gets_smaller_reports_and_refuses_no_single_result() {
-        let of_proxy = tonic::Status::unknown("grpc-status header missing, mapped from HTTP status code 413");
-        assert!(is_refused(&of_proxy, &[completed(LARGE), completed(10)]));
-        assert!(!is_refused(&of_proxy, &[completed(LARGE)]));
-        assert!(
-            !is_refused(&of_proxy, &[completed(10), completed(10)]),
-            "nothing refuses them for their size"
-        );
+    fn a_proxy_that_answers_413_refuses_what_is_large() {
+        let mapped = |code: u16| {
+            tonic::Status::unknown(format!("grpc-status header missing, mapped from HTTP status code {code}"))
+        };
+        let with_body = "protocol error: received message with invalid compression flag: 60 (valid flags are 0 and 1) \
+                         while receiving response with status: 413 Payload Too Large";
+        for too_large in [mapped(413), tonic::Status::internal(with_body)] {
+            assert!(is_refused(&too_large, &[completed(LARGE)]));
+            assert!(!is_refused(&too_large, &[completed(10)]), "nothing refuses it for its size");
+        }
+        assert!(!is_refused(&mapped(500), &[completed(LARGE)]));
     }
 }
