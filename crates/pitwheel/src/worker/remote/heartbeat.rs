@@ -1,5 +1,7 @@
 //! Heartbeats: they renew the leases of all streams, and bring cancels and drains.
 
+use std::collections::HashMap;
+use std::iter;
 use std::time::{Duration, Instant};
 
 use pitwheel_proto::v1;
@@ -14,6 +16,9 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// A server with a very short lease is given this long to answer.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(500);
+
+/// The server refuses a heartbeat that names more streams.
+const STREAMS_MAX: usize = 1000;
 
 /// Sends heartbeats until it is dropped.
 pub(super) async fn run(remote: &Remote) {
@@ -43,12 +48,15 @@ impl Remote {
         self.state().heartbeat_every.unwrap_or(HEARTBEAT)
     }
 
-    /// One heartbeat for all streams, open and ended.
+    /// Heartbeats for all streams, open and ended: one, unless very many have ended.
     pub(super) async fn heartbeat(&self) -> Result<(), tonic::Status> {
-        let request = self.heartbeat_request();
-        if request.worker_ids.is_empty() && request.ended.is_empty() {
-            return Ok(());
+        for part in parts(self.heartbeat_request()) {
+            self.send_heartbeat(part).await?;
         }
+        Ok(())
+    }
+
+    async fn send_heartbeat(&self, request: v1::HeartbeatRequest) -> Result<(), tonic::Status> {
         let without_jobs = request.ended.iter().filter(|ended| ended.holding.is_empty());
         let over: Vec<i64> = without_jobs.map(|ended| ended.worker_id).collect();
         let (named, sent) = (request.worker_ids.clone(), Instant::now());
@@ -86,12 +94,48 @@ impl Remote {
 
     fn heartbeat_request(&self) -> v1::HeartbeatRequest {
         let state = self.state();
-        let holding = |worker: i64| {
-            let held = state.held.iter().filter(move |(_, held)| held.worker == worker);
-            held.map(|(claim, _)| claim_message(*claim)).collect()
-        };
-        let ended = state.ended.iter();
-        let ended = ended.map(|&worker_id| v1::EndedStream { worker_id, holding: holding(worker_id) });
+        let mut ended: HashMap<i64, Vec<v1::Claim>> =
+            state.ended.iter().map(|&worker| (worker, Vec::new())).collect();
+        for (claim, held) in &state.held {
+            if let Some(holding) = ended.get_mut(&held.worker) {
+                holding.push(claim_message(*claim));
+            }
+        }
+        let ended = ended.into_iter().map(|(worker_id, holding)| v1::EndedStream { worker_id, holding });
         v1::HeartbeatRequest { worker_ids: state.open.keys().copied().collect(), ended: ended.collect() }
+    }
+}
+
+/// Heartbeats that the server does not refuse for their size, the open streams first. None: there is nothing to say.
+fn parts(request: v1::HeartbeatRequest) -> Vec<v1::HeartbeatRequest> {
+    let v1::HeartbeatRequest { worker_ids, mut ended } = request;
+    let room = STREAMS_MAX.saturating_sub(worker_ids.len());
+    let rest = ended.split_off(room.min(ended.len()));
+    let rest = rest.chunks(STREAMS_MAX);
+    let rest = rest.map(|ended| v1::HeartbeatRequest { worker_ids: Vec::new(), ended: ended.to_vec() });
+    let first = v1::HeartbeatRequest { worker_ids, ended };
+    let parts = iter::once(first).chain(rest);
+    parts.filter(|part| !part.worker_ids.is_empty() || !part.ended.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_ended_streams_are_named_in_several_heartbeats() {
+        let ended = |worker_id| v1::EndedStream { worker_id, holding: Vec::new() };
+        let request = |open: i64, over: i64| v1::HeartbeatRequest {
+            worker_ids: (0..open).collect(),
+            ended: (open..open + over).map(ended).collect(),
+        };
+        let sizes = |open, over| -> Vec<(usize, usize)> {
+            let parts = parts(request(open, over));
+            parts.iter().map(|part| (part.worker_ids.len(), part.ended.len())).collect()
+        };
+        assert!(sizes(0, 0).is_empty());
+        assert_eq!(sizes(2, 998), [(2, 998)]);
+        assert_eq!(sizes(2, 2500), [(2, 998), (0, 1000), (0, 502)]);
+        assert_eq!(sizes(0, 1001), [(0, 1000), (0, 1)]);
     }
 }
