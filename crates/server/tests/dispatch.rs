@@ -10,6 +10,7 @@ use anyhow::Result;
 use pitwheel::{Context, State, Verdict, Worker};
 use pitwheel_proto::v1;
 use pitwheel_testkit::{TestDb, WAIT_MAX, Work, start_worker, wait_until, work};
+use tokio::sync::Notify;
 use tonic::Code;
 
 use crate::support::{Node, claim_of, result};
@@ -402,5 +403,45 @@ async fn a_job_that_crashed_twice_runs_alone_and_is_buried_after_the_third_crash
     assert_eq!(db.count("select count(*) from pitwheel.job where holder is not null").await?, 1);
     drop(stream);
     wait_until("it is buried", async || Ok(db.state(suspect).await? == Some(State::Dead))).await?;
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_suspect_waits_for_the_other_workers_of_its_process() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    let (gate, running, beside) =
+        (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (open, count, seen) = (gate.clone(), running.clone(), beside.clone());
+    let handler = move |job: Work, _: Context| {
+        let (open, count, seen) = (open.clone(), count.clone(), seen.clone());
+        async move {
+            let others = count.fetch_add(1, Ordering::SeqCst);
+            match job.n {
+                1 => open.notified().await,
+                2 => seen.store(others, Ordering::SeqCst),
+                _ => {}
+            }
+            count.fetch_sub(1, Ordering::SeqCst);
+            Ok::<_, String>(())
+        }
+    };
+    let start =
+        |queue: &str| start_worker(Worker::remote(&node.url()).queue(queue, 2).handle(handler.clone()));
+    let (first, second) = (start("default"), start("other"));
+    db.job().kind("work").payload(r#"{"n":1}"#).queue("other").insert().await?;
+    wait_until("a job runs", async || Ok(running.load(Ordering::SeqCst) == 1)).await?;
+    let suspect = db.job().kind("work").payload(r#"{"n":2}"#).crashes(2).insert().await?;
+    wait_until("the other worker gets no more jobs", async || {
+        let id = db.job().kind("work").payload(r#"{"n":3}"#).queue("other").insert().await?;
+        tokio::time::sleep(Duration::from_millis(300)).await; // several polls: the job would have been sent by now
+        Ok(db.state(id).await? == Some(State::Waiting))
+    })
+    .await?;
+    gate.notify_one();
+    wait_until("the suspect is done", async || Ok(db.state(suspect).await? == Some(State::Done))).await?;
+    assert_eq!(beside.load(Ordering::SeqCst), 0, "jobs ran beside it");
+    first.stop().await?;
+    second.stop().await?;
     node.stop().await
 }

@@ -1,7 +1,7 @@
 //! What the loops of a remote worker share.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pitwheel_proto::v1;
@@ -30,12 +30,14 @@ const BYTES_PER_RESULT: usize = 2 * 1024;
 /// How long a call may take before it is given up and repeated.
 const CALL_MAX: Duration = Duration::from_secs(30);
 
+/// A random name that all streams of this process have, whichever worker opened them, and those of no other.
+pub(super) static PROCESS: LazyLock<String> =
+    LazyLock::new(|| format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..)));
+
 pub(crate) struct Remote {
     server: Server,
     pub(super) backend: Arc<Backend>,
     pub(super) name: String,
-    /// A random name that all streams of this process have, and those of no other.
-    pub(super) process: String,
     pub(super) handlers: Handlers,
     /// Ends when the worker must open no more streams: it shuts down, or is drained.
     pub(super) stop: CancellationToken,
@@ -88,7 +90,6 @@ impl Remote {
             backend: Arc::new(Backend::Server(server.clone())),
             server,
             name,
-            process: format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..)),
             handlers,
             stop: CancellationToken::new(),
             state: Mutex::default(),

@@ -21,7 +21,7 @@ use crate::job::pace::AHEAD_MAX;
 use crate::worker::alive::Alive;
 use crate::worker::context::Context;
 use crate::worker::handler::Handler;
-use crate::worker::remote::core::{Held, OpenStream, Remote};
+use crate::worker::remote::core::{Held, OpenStream, PROCESS, Remote};
 use crate::worker::remote::message::{claim_of, claimed, outcome, refusal_of, release, result};
 use crate::worker::remote::slots::{FreeSlots, Slot, StreamSlots};
 
@@ -206,7 +206,7 @@ impl Ask<'_> {
             queues,
             kinds: remote.handlers.kinds(),
             slots: u32::try_from(slots.count()).unwrap_or(u32::MAX),
-            process: remote.process.clone(),
+            process: PROCESS.clone(),
             job_id,
             keeps_ahead: true,
         }
