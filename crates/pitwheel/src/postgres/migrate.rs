@@ -127,6 +127,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "cadence_length",
         sql: include_str!("../../migrations/0034_cadence_length.sql"),
     },
+    Migration {
+        version: 35,
+        name: "cancel_pipeline",
+        sql: include_str!("../../migrations/0035_cancel_pipeline.sql"),
+    },
 ];
 
 /// Lets one node migrate at a time.

@@ -91,6 +91,18 @@ const FILL: &str = r#"
     create function definition() returns text return
         '{"name": "p", "steps": [{"name": "a", "job": {"kind": "k"}}, {"name": "b", "after": ["a"], "job": {"kind": "k"}}]}';"#;
 
+/// Pipelines of one step, each of which has had a job.
+const DEAD: &str = "
+    insert into pitwheel.pipeline (name, on_failure, steps, open) select 'gone', 'stop', 1, 1 from generate_series(1, 300000);
+    insert into pitwheel.step (pipeline, n, name, parents, children, waiting, state, kind, queue, payload, delay_ms, priority,
+        max_attempts)
+    select id, 1, 's1', '{}', '{}', 0, 'live', 'test', 'default', '{}', 0, 0, 20 from pitwheel.pipeline where id > 20000;
+    insert into pitwheel.job (pipeline, step, run_at, enqueued_at, max_attempts, priority, queue, kind, payload)
+    select id, 's1', now() - interval '1 hour', now(), 20, 0, 'default', 'test', '{}' from pitwheel.pipeline where id > 20000;
+    delete from pitwheel.step where pipeline > 20000;
+    delete from pitwheel.job where pipeline > 20000;
+    delete from pitwheel.pipeline where id > 20000";
+
 fn check(statement: &Statement, plan: &Value) -> Result<()> {
     let nodes = nodes(plan);
     let touched = nodes.iter().map(|node| pages(node)).max().unwrap_or_default();
@@ -136,6 +148,22 @@ async fn beside_20_000_pipelines() -> Result<()> {
     check_all(&client, "analyzed while the tables were empty").await?;
     client.batch_execute("analyze pitwheel.job; analyze pitwheel.pipeline; analyze pitwheel.step").await?;
     check_all(&client, "analyzed").await
+}
+
+#[tokio::test]
+async fn past_300_000_dead_entries_behind_a_pinned_snapshot() -> Result<()> {
+    let db = TestDb::new().await?;
+    let client = db.client().await?;
+    for table in ["job", "pipeline", "step"] {
+        client.batch_execute(&format!("vacuum analyze pitwheel.{table}")).await?;
+    }
+    let pin = db.client().await?;
+    pin.batch_execute("begin isolation level repeatable read; select from pitwheel.job").await?;
+    client.batch_execute(FILL).await?;
+    client.batch_execute(DEAD).await?;
+    check_all(&client, "300,000 dead entries").await?;
+    pin.batch_execute("rollback").await?;
+    Ok(())
 }
 
 #[tokio::test]
