@@ -36,6 +36,8 @@ const PARAMETERS: &str = "
         return (select array_agg(ctid order by id) from pitwheel.job where holder = 1);
     create function waiting() returns bigint[] return array(
         select id from pitwheel.job where holder is null order by id desc limit 5);
+    create function dead() returns bigint[]
+        return (select array_agg(id) from pitwheel.job_history where id < 0);
     create function holds() returns bigint[]
         return (select array_agg(id) from pitwheel.hold where worker = 1);
     create function keys() returns text[]
@@ -54,7 +56,7 @@ async fn fill(client: &Client, jobs: i64, since: &str) -> Result<()> {
     Ok(client.batch_execute(&sql).await?)
 }
 
-/// Lets the two workers hold jobs; a cancel of one is requested, and a waiting one is a suspect.
+/// Lets the two workers hold jobs; a cancel of one is requested, a waiting one is a suspect, and ten are dead.
 async fn hold(client: &Client, alive: i64, dead: i64) -> Result<()> {
     for (worker, jobs) in [(1, alive), (2, dead)] {
         let sql = format!(
@@ -69,7 +71,10 @@ async fn hold(client: &Client, alive: i64, dead: i64) -> Result<()> {
     }
     let sql = "insert into pitwheel.hold (worker, job_ids) select 1, array_agg(-n) from generate_series(1, 10) as n;
         update pitwheel.job set cancel_requested_at = now() where id = (select (ids())[1]);
-        update pitwheel.job set crashes = 2 where id = (select (waiting())[1])";
+        update pitwheel.job set crashes = 2 where id = (select (waiting())[1]);
+        insert into pitwheel.job_history (id, finished_at, run_at, enqueued_at, fence, attempt, max_attempts, priority, crashes, state,
+            queue, kind, payload)
+        select -n, now(), now(), now(), 1, 1, 20, 0, 0, 'dead', 'default', 'test', '{}' from generate_series(1, 10) as n";
     Ok(client.batch_execute(sql).await?)
 }
 
@@ -129,7 +134,9 @@ enum Whose {
 /// Fails if a statement that was run touched many pages, or found nothing.
 fn check_run(statement: &Statement, plan: &Value) -> Result<()> {
     let touched = nodes(plan).iter().map(|node| pages(node)).max().unwrap_or_default();
-    ensure!(touched <= PAGES_MAX, "it touches {touched} pages\n{plan:#}");
+    // It moves jobs from the history to `job`.
+    let pages_max = if statement.name == "operate/retry.sql" { 2 * PAGES_MAX } else { PAGES_MAX };
+    ensure!(touched <= pages_max, "it touches {touched} pages\n{plan:#}");
     // A hold with a running job stays, and the claims of worker 1 have not ended.
     let finds_nothing = ["engine/drop_holds.sql", "engine/already_settled.sql"].contains(&statement.name);
     ensure!(plan["Actual Rows"] != 0 || finds_nothing, "it found nothing");

@@ -13,7 +13,7 @@ const RECURRING: i64 = 100_000;
 /// Runs of a batch.
 const BATCH: i64 = 10;
 /// How many pages a statement may touch: for each run some in each of the indexes of job, recurring and the history.
-const PAGES_MAX: i64 = 80 * BATCH;
+const PAGES_MAX: i64 = 100 * BATCH;
 
 macro_rules! statement {
     ($path:literal, $types:literal, $values:literal) => {
@@ -103,6 +103,17 @@ const FILL: &str = "
     create function unplanned() returns bigint[] return (select array_agg(id) from pitwheel.recurring where not planned);
     create function lost() returns bigint[] return (select array_agg(n) from generate_series(501, 519, 2) as n);";
 
+/// More of them, of which each has had a job.
+const DEAD: &str = "
+    insert into pitwheel.recurring (kind, key, queue, cadence, misfire, payload, priority, enabled, planned, next_run_at, anchor_at,
+        carried)
+    select 'test', 'gone ' || n, 'default', 'every 1d', 'one', '{}', 0, true, true, now() + interval '1 day', now(), true
+    from generate_series(1, 300000) as n;
+    insert into pitwheel.job (recurring, run_at, enqueued_at, max_attempts, priority, queue, kind, payload)
+    select id, now() - interval '1 hour', now(), 20, 0, 'default', 'test', '{}' from pitwheel.recurring where id > 100000;
+    delete from pitwheel.job where recurring > 100000;
+    delete from pitwheel.recurring where id > 100000";
+
 fn check(statement: &Statement, plan: &Value) -> Result<()> {
     let nodes = nodes(plan);
     let touched = nodes.iter().map(|node| pages(node)).max().unwrap_or_default();
@@ -149,4 +160,19 @@ async fn beside_100_000_recurring_jobs() -> Result<()> {
     check_all(&client, "analyzed while the tables were empty").await?;
     client.batch_execute("analyze pitwheel.job; analyze pitwheel.recurring").await?;
     check_all(&client, "analyzed").await
+}
+
+#[tokio::test]
+async fn past_300_000_dead_entries_behind_a_pinned_snapshot() -> Result<()> {
+    let db = TestDb::new().await?;
+    let client = db.client().await?;
+    client.batch_execute("vacuum analyze pitwheel.job").await?;
+    client.batch_execute("vacuum analyze pitwheel.recurring").await?;
+    let pin = db.client().await?;
+    pin.batch_execute("begin isolation level repeatable read; select from pitwheel.job").await?;
+    client.batch_execute(FILL).await?;
+    client.batch_execute(DEAD).await?;
+    check_all(&client, "300,000 dead entries").await?;
+    pin.batch_execute("rollback").await?;
+    Ok(())
 }

@@ -15,7 +15,7 @@ macro_rules! statement {
 }
 
 /// All statements that `by_id` checks.
-pub(crate) const STATEMENTS: [Statement; 33] = [
+pub(crate) const STATEMENTS: [Statement; 35] = [
     statement!(
         "engine/done.sql",
         "bigint[], bigint[], bigint[], tid[], bigint[]",
@@ -62,6 +62,7 @@ pub(crate) const STATEMENTS: [Statement; 33] = [
         "bigint[], bigint[], bigint[], bigint",
         "ids(), fences(), of(1::bigint), 7"
     ),
+    statement!("engine/claim_refusal.sql", "bigint, text[]", "(waiting())[1], '{test}'"),
     statement!("engine/lock_claim.sql", "bigint, bigint, bigint", "(ids())[1], (fences())[1], 1"),
     statement!("engine/lock_claims.sql", "bigint[], bigint[], bigint[]", "ids(), fences(), of(1::bigint)"),
     statement!(
@@ -109,6 +110,7 @@ pub(crate) const STATEMENTS: [Statement; 33] = [
     },
     statement!("operate/cancel.sql", "bigint[], text", "ids() || waiting(), 'ada'"),
     statement!("operate/delete.sql", "bigint[], text", "waiting(), 'ada'"),
+    statement!("operate/retry.sql", "bigint[], text", "dead(), 'ada'"),
     statement!("operate/reschedule.sql", "bigint[], timestamptz, text", "waiting(), now(), 'ada'"),
     statement!("operate/job.sql", "bigint", "(ids())[1]"),
     statement!("operate/jobs_by_id.sql", "bigint[]", "ids()"),
