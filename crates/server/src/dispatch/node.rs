@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pitwheel::engine::{Pool, RENEWALS, Registration, lease_limit, maintain, register};
+use pitwheel::engine::{
+    Pool, RENEWALS, Registration, Session, lease_limit, maintain, register, workers_of_token,
+};
 use pitwheel::{Claim, Error, Pitwheel};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
@@ -28,6 +30,8 @@ use crate::options::Options;
 const CONNECTIONS: usize = 6;
 /// One for heartbeats and one for sweeps, so that nothing else can delay a renewal.
 const LEASE_CONNECTIONS: usize = 2;
+/// For what a lease waits for before it is renewed: whether the worker is the caller's own.
+const OWNER_CONNECTIONS: usize = 1;
 
 pub(crate) struct Node {
     pub(crate) pool: Pool,
@@ -38,6 +42,8 @@ pub(crate) struct Node {
     pub(crate) reports: Reports,
     pub(crate) claim_hints: ClaimHints,
     pub(crate) heartbeats: Heartbeats,
+    /// For heartbeats: whose workers they name.
+    owner_pool: Pool,
     releaser: Releaser,
     /// The name in logs.
     name: Arc<str>,
@@ -57,7 +63,9 @@ impl Node {
         tokens: Arc<Tokens>,
     ) -> Result<Arc<Node>, Error> {
         let lease_pool = pitwheel.pool_for_loops(LEASE_CONNECTIONS, lease_limit(options.lease))?;
-        let pool = pitwheel.pool_for_loops(CONNECTIONS, Duration::MAX)?.sharing_with(&lease_pool);
+        let owner_pool = pitwheel.pool_for_loops(OWNER_CONNECTIONS, lease_limit(options.lease))?;
+        let pool = pitwheel.pool_for_loops(CONNECTIONS, Duration::MAX)?;
+        let pool = pool.sharing_with(&lease_pool).sharing_with(&owner_pool);
         let (lease, keep_history) = (options.lease, options.keep_history);
         let (streams, claims) = (SharedStreams::default(), TaskTracker::new());
         let reports = Reports::new();
@@ -72,6 +80,7 @@ impl Node {
             reports,
             claim_hints: ClaimHints::default(),
             heartbeats,
+            owner_pool,
             name: format!("node {}", std::process::id()).into(),
             stop: CancellationToken::new(),
             claims,
@@ -130,6 +139,12 @@ impl Node {
         claim: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<T> {
         self.claims.spawn(claim)
+    }
+
+    /// Which of these workers were opened with this token. For a heartbeat: it waits neither for other calls nor longer than a lease allows.
+    pub(crate) async fn renewable(&self, token: i64, workers: &[i64]) -> Result<Vec<i64>, Error> {
+        let reading = async |client: Arc<Session>| workers_of_token(&*client, token, workers).await;
+        self.owner_pool.run_or_borrow(&self.pool, reading).await
     }
 
     /// Registers a worker and opens its stream. Returns the worker's id and what is sent to it. A worker without queues gets only jobs

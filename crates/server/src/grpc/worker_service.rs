@@ -102,8 +102,13 @@ impl Workers {
     }
 
     /// Those of these workers that the caller may not act for, because they were opened with another token. Only workers
-    /// whose streams are not open here are looked up in the database.
-    async fn workers_of_others(&self, caller: &Caller, workers: &[i64]) -> Result<HashSet<i64>, Error> {
+    /// whose streams are not open here are looked up in the database, with `own`.
+    async fn workers_of_others(
+        &self,
+        caller: &Caller,
+        workers: &[i64],
+        own: impl AsyncFnOnce(i64, &[i64]) -> Result<Vec<i64>, Error>,
+    ) -> Result<HashSet<i64>, Error> {
         let Some(token) = caller.limited_to_token() else { return Ok(HashSet::new()) };
         let unknown: Vec<i64> = {
             let streams = self.node.streams.lock();
@@ -112,8 +117,7 @@ impl Workers {
         if unknown.is_empty() {
             return Ok(HashSet::new());
         }
-        let own =
-            self.node.pool.run(async |client| workers_of_token(&*client, token, &unknown).await).await?;
+        let own = own(token, &unknown).await?;
         Ok(unknown.into_iter().filter(|worker| !own.contains(worker)).collect())
     }
 
@@ -130,7 +134,10 @@ impl Workers {
         let mut workers: Vec<i64> = named.iter().map(|claim| claim.holder).collect();
         workers.sort_unstable();
         workers.dedup();
-        let workers = self.workers_of_others(caller, &workers).await?;
+        let own = async |token: i64, workers: &[i64]| {
+            self.node.pool.run(async |client| workers_of_token(&*client, token, workers).await).await
+        };
+        let workers = self.workers_of_others(caller, &workers, own).await?;
         let mut of_others: HashSet<Claim> =
             named.into_iter().filter(|claim| workers.contains(&claim.holder)).collect();
         {
@@ -263,7 +270,8 @@ impl WorkerService for Workers {
         let v1::HeartbeatRequest { worker_ids: mut workers, mut ended } = request.into_inner();
         workers.extend(ended.iter().map(|stream| stream.worker_id));
         limits::report("workers", workers.len()).map_err(status)?;
-        let of_others = self.workers_of_others(&caller, &workers).await.map_err(status)?;
+        let own = async |token: i64, workers: &[i64]| self.node.renewable(token, workers).await;
+        let of_others = self.workers_of_others(&caller, &workers, own).await.map_err(status)?;
         workers.retain(|worker| !of_others.contains(worker));
         ended.retain(|stream| !of_others.contains(&stream.worker_id));
         let mut renewal = self.node.heartbeats.renew(workers).await?;

@@ -3,9 +3,11 @@
 #![allow(dead_code, unused_imports, reason = "each test file uses its own part")]
 
 mod node;
+mod silent;
 mod worker_stream;
 
 pub(crate) use node::Node;
+pub(crate) use silent::Silent;
 pub(crate) use worker_stream::{
     WorkerStream, claim_of, next_assignments, next_welcome, result, stream_request,
 };
