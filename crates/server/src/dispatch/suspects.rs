@@ -10,7 +10,9 @@ use crate::dispatch::group::Group;
 /// How long a process gets no jobs at first, so that it becomes empty for a suspect. Each wait in vain is followed by a time with
 /// jobs that is twice as long, and then by a wait that is twice as long: jobs get at least half of the time, and a wait becomes
 /// long enough for the longest job.
-pub(crate) const WAIT_MAX: Duration = Duration::from_secs(10);
+pub(crate) const FIRST_WAIT: Duration = Duration::from_secs(10);
+/// The longest wait, like that of a worker in process. A time with jobs is at most twice as long.
+const WAIT_MAX: Duration = Duration::from_secs(300);
 
 /// Characters of a process's name; the rest is ignored.
 const NAME_CHARS_MAX: usize = 200;
@@ -48,7 +50,7 @@ struct Turn {
     worker: i64,
     mode: Mode,
     /// How long the current wait may last, or the next one.
-    wait_max: Duration,
+    wait: Duration,
 }
 
 enum Mode {
@@ -67,8 +69,8 @@ impl Suspects {
         if let Mode::Waiting { until } = turn.mode
             && now >= until
         {
-            turn.wait_max *= 2;
-            turn.mode = Mode::Resting { until: now + turn.wait_max };
+            turn.mode = Mode::Resting { until: now + 2 * turn.wait };
+            turn.wait = (2 * turn.wait).min(WAIT_MAX);
         }
         matches!(turn.mode, Mode::Resting { .. })
     }
@@ -92,7 +94,7 @@ impl Suspects {
 
     /// The process is empty, and reserved for a suspect on the stream of this worker.
     pub(crate) fn reserve(&mut self, process: &Process, worker: i64, group: &Arc<Group>) {
-        let turn = Turn { group: group.clone(), worker, mode: Mode::Alone, wait_max: WAIT_MAX };
+        let turn = Turn { group: group.clone(), worker, mode: Mode::Alone, wait: FIRST_WAIT };
         self.turns.insert(process.clone(), turn);
     }
 
@@ -102,9 +104,9 @@ impl Suspects {
         if turn.is_some_and(|turn| matches!(turn.mode, Mode::Waiting { .. })) {
             return;
         }
-        let wait_max = turn.map_or(WAIT_MAX, |turn| turn.wait_max);
-        let mode = Mode::Waiting { until: now + wait_max };
-        self.turns.insert(process.clone(), Turn { group: group.clone(), worker, mode, wait_max });
+        let wait = turn.map_or(FIRST_WAIT, |turn| turn.wait);
+        let mode = Mode::Waiting { until: now + wait };
+        self.turns.insert(process.clone(), Turn { group: group.clone(), worker, mode, wait });
     }
 
     /// The stream of this worker has ended, or there is no suspect for it. Returns whether its process gets more jobs than before.
@@ -113,7 +115,7 @@ impl Suspects {
         is_own && self.turns.remove(process).is_some()
     }
 
-    /// The stream of this worker became empty. Returns whether that was the end of a suspect.
+    /// Nothing runs on the stream of this worker any more. Returns whether that was the end of a suspect.
     pub(crate) fn emptied(&mut self, process: &Process, worker: i64) -> bool {
         let alone = self.turns.get(process).is_some_and(|turn| matches!(turn.mode, Mode::Alone));
         alone && self.forget(process, worker)
@@ -139,9 +141,9 @@ mod tests {
     }
 
     #[test]
-    fn waits_in_vain_take_at_most_half_of_the_time_and_grow() {
+    fn waits_in_vain_take_at_most_half_of_the_time_and_grow_to_a_limit() {
         let (mut suspects, group, mut now) = (Suspects::default(), group(), Instant::now());
-        for wait in [WAIT_MAX, 2 * WAIT_MAX, 4 * WAIT_MAX] {
+        for wait in [10, 20, 40, 80, 160, 300, 300].map(Duration::from_secs) {
             suspects.wait(&PROCESS, WORKER, &group, now);
             assert!(
                 !suspects.leave_room(&PROCESS, now + wait - Duration::from_millis(1)),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::dispatch::suspects::WAIT_MAX;
+use crate::dispatch::suspects::FIRST_WAIT;
 
 /// A stream that runs one job, and gets no other because a suspect is due.
 fn emptying_stream(now: Instant) -> (Streams, Arc<Group>, mpsc::Receiver<StreamMessage>) {
@@ -28,12 +28,12 @@ fn a_stream_that_waits_for_a_suspect_goes_on_when_none_is_due() {
 fn a_stream_that_waits_for_a_suspect_goes_on_after_a_limit() {
     let now = Instant::now();
     let (mut streams, group, _messages) = emptying_stream(now);
-    let last = now + WAIT_MAX - Duration::from_millis(1);
+    let last = now + FIRST_WAIT - Duration::from_millis(1);
     assert_eq!(streams.reserve(&group, None, last).total, 0);
-    let reserved = streams.reserve(&group, None, now + WAIT_MAX);
+    let reserved = streams.reserve(&group, None, now + FIRST_WAIT);
     assert!(reserved.total > 0);
     assert_eq!(
-        streams.reserve_alone(&group, now + WAIT_MAX),
+        streams.reserve_alone(&group, now + FIRST_WAIT),
         None,
         "the suspect does not run beside other jobs"
     );
