@@ -86,6 +86,8 @@ pub(crate) struct Stream {
     pub(crate) running: usize,
     /// Jobs that its worker has reported and that are not settled.
     unsettled: usize,
+    /// When it has reported the last one.
+    reported_at: Option<Instant>,
     pace: Pace,
     /// Whether its worker keeps jobs that wait for a free slot.
     keeps_ahead: bool,
@@ -125,6 +127,7 @@ impl Stream {
             reserved: 0,
             running: 0,
             unsettled: 0,
+            reported_at: None,
             pace: Pace::default(),
             keeps_ahead,
             waiting: VecDeque::new(),
@@ -144,7 +147,7 @@ impl Stream {
         if self.quiet || self.unsettled >= UNSETTLED_MAX {
             return 0;
         }
-        let expected = self.taken.saturating_sub(self.running + self.unsettled);
+        let expected = self.unreported().saturating_sub(self.running);
         let bytes = self.waiting_bytes();
         let fitting = QUEUE_BYTES_MAX.saturating_sub(bytes) / self.mean_bytes;
         let fitting = if is_crowded { usize::from(bytes == 0) } else { fitting };
@@ -160,6 +163,16 @@ impl Stream {
     /// nothing, and a job more than there are slots waits for the next one.
     pub(crate) fn has_free_slot(&self) -> bool {
         !self.quiet && self.taken.saturating_sub(self.reserved) < self.slots
+    }
+
+    /// Jobs that are claimed for it and that its worker has not reported, and those that a claim under way may bring.
+    pub(crate) fn unreported(&self) -> usize {
+        self.taken.saturating_sub(self.unsettled)
+    }
+
+    /// When its worker has reported the last ending, if there are some that are not written.
+    pub(crate) fn unwritten_since(&self) -> Option<Instant> {
+        self.reported_at.filter(|_| self.unsettled > 0)
     }
 
     fn free_slots(&self) -> usize {
@@ -198,8 +211,9 @@ impl Stream {
 
     /// The worker has reported a job, so its slot is free. `None`: it was not known to have one, because the report of the job
     /// before it is still on its way.
-    pub(crate) fn reported(&mut self, took: Option<Duration>) {
+    pub(crate) fn reported(&mut self, took: Option<Duration>, now: Instant) {
         self.unsettled += 1;
+        self.reported_at = Some(now);
         if let Some(took) = took {
             self.pace.record(took);
             self.slot_freed();

@@ -286,7 +286,7 @@ impl Streams {
             if let Some(stream) = self.open.get_mut(&worker) {
                 stream.ended(stage);
                 stream.fill_slots(&mut self.outstanding, now);
-                suspect_ended |= stream.taken == 0 && self.suspects.emptied(&stream.process, worker);
+                suspect_ended |= stream.unreported() == 0 && self.suspects.emptied(&stream.process, worker);
             }
         }
         if suspect_ended {

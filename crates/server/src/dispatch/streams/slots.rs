@@ -57,16 +57,21 @@ impl Streams {
 
     /// Workers have reported these claims: their slots are free for the next jobs, before the endings are written.
     pub(crate) fn reported(&mut self, claims: impl Iterator<Item = Claim>) {
-        let now = Instant::now();
+        let (mut suspect_ended, now) = (false, Instant::now());
         for claim in claims {
             let Some((worker, took)) = self.outstanding.report(claim) else { continue };
             if let Some(stream) = self.open.get_mut(&worker) {
-                stream.reported(took);
+                stream.reported(took, now);
                 stream.fill_slots(&mut self.outstanding, now);
                 if stream.wanted(false) > 0 {
                     stream.group.freed.notify_one();
                 }
+                // Its ending may wait for a lock, but other jobs not for that.
+                suspect_ended |= stream.unreported() == 0 && self.suspects.emptied(&stream.process, worker);
             }
+        }
+        if suspect_ended {
+            self.wake_freed();
         }
     }
 }

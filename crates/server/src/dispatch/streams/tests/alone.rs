@@ -68,3 +68,41 @@ fn only_the_least_busy_stream_waits_for_a_suspect() {
         assert_eq!(reserved.slots_by_worker, [busier; 8], "the other one goes on");
     }
 }
+
+#[test]
+fn a_suspect_waits_a_second_for_endings_that_are_not_written_and_not_for_ever() {
+    let now = Instant::now();
+    let (mut streams, group, _messages) = emptying_stream(now);
+    streams.reported(std::iter::once(claim(1)));
+    assert_eq!(streams.reserve_alone(&group, now), None, "its ending is being written");
+    let later = Instant::now() + Duration::from_secs(1);
+    assert_eq!(streams.reserve_alone(&group, later), Some(WORKER), "its row is locked");
+    // The lock ends while the suspect is being claimed.
+    streams.ended(std::iter::once(claim(1)));
+    assert_eq!(streams.reserve(&group, None, later).total, 0, "the process is reserved");
+    assert_eq!(streams.send_alone(WORKER, Some(job(2))), []);
+    assert_eq!(streams.reserve(&group, None, later).total, 0, "it runs alone");
+}
+
+#[test]
+fn a_process_whose_suspect_was_reported_gets_other_jobs_although_the_ending_is_not_written() {
+    let now = Instant::now();
+    let (mut streams, _messages) = stream(10);
+    let group = streams.groups[0].clone();
+    assert_eq!(streams.reserve_alone(&group, now), Some(WORKER));
+    assert_eq!(streams.send_alone(WORKER, Some(job(1))), []);
+    assert_eq!(streams.reserve(&group, None, now).total, 0, "it runs alone");
+    streams.reported(std::iter::once(claim(1)));
+    assert!(streams.reserve(&group, None, now).total > 0);
+}
+
+#[test]
+fn a_stream_that_was_reserved_for_no_suspect_has_its_room_again() {
+    let now = Instant::now();
+    let (mut streams, _messages) = stream(1);
+    let group = streams.groups[0].clone();
+    assert_eq!(streams.reserve_alone(&group, now), Some(WORKER));
+    assert_eq!(streams.send_alone(WORKER, None), []);
+    assert_eq!(streams.open[&WORKER].taken, 0);
+    assert_eq!(streams.reserve(&group, None, now).total, 1);
+}
