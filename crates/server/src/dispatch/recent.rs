@@ -1,5 +1,5 @@
 //! Claims that met something here a short time ago, so that a repeated report is recognised: they were settled and left no row in the
-//! history, or their jobs were locked.
+//! history, their jobs were locked, or their endings are just being written.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -37,6 +37,35 @@ impl RecentClaims {
     }
 }
 
+/// Claims whose endings are being written. Until the write has returned, what it did to them is not remembered.
+#[derive(Default)]
+pub(crate) struct ClaimsBeingWritten {
+    /// In how many batches each is; by job and fence.
+    batches: HashMap<(i64, i64), usize>,
+}
+
+impl ClaimsBeingWritten {
+    /// The claims of a batch that is about to be written.
+    pub(crate) fn add(&mut self, claims: impl Iterator<Item = Claim>) {
+        claims.for_each(|claim| *self.batches.entry((claim.id, claim.fence)).or_default() += 1);
+    }
+
+    /// The batch was written, or was not.
+    pub(crate) fn remove(&mut self, claims: impl Iterator<Item = Claim>) {
+        for claim in claims {
+            let key = (claim.id, claim.fence);
+            match self.batches.get_mut(&key) {
+                Some(count) if *count > 1 => *count -= 1,
+                _ => drop(self.batches.remove(&key)),
+            }
+        }
+    }
+
+    pub(crate) fn contains(&self, claim: Claim) -> bool {
+        self.batches.contains_key(&(claim.id, claim.fence))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,6 +82,17 @@ mod tests {
         assert!(!recent.contains(claim(9, 7), true) && recent.contains(claim(10, 7), true));
         assert!(recent.contains(claim(CLAIMS_MAX + 9, 7), true));
         assert_eq!((recent.order.len(), recent.ends.len()), (CLAIMS_MAX, CLAIMS_MAX));
+    }
+
+    #[test]
+    fn a_claim_is_being_written_until_its_last_batch_is() {
+        let mut written = ClaimsBeingWritten::default();
+        written.add([claim(1, 7), claim(1, 7), claim(2, 7)].into_iter());
+        written.add([claim(1, 0)].into_iter());
+        written.remove([claim(1, 7), claim(1, 7), claim(2, 7)].into_iter());
+        assert!(written.contains(claim(1, 7)) && !written.contains(claim(2, 7)));
+        written.remove([claim(1, 0)].into_iter());
+        assert!(written.batches.is_empty());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Writes the endings that many workers report. A batch is as large as what arrived while the last one was written.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pitwheel::engine::limits::{BYTES_PER_ENDING, SETTLE_MAX};
 use pitwheel::engine::{
@@ -12,7 +12,7 @@ use pitwheel::{Claim, Error, History, Pitwheel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::dispatch::claim_hints::ClaimHints;
-use crate::dispatch::recent::RecentClaims;
+use crate::dispatch::recent::{ClaimsBeingWritten, RecentClaims};
 use crate::dispatch::source::Source;
 use crate::dispatch::streams::SharedStreams;
 use crate::listen::bodies::Room;
@@ -109,7 +109,7 @@ impl Reports {
     /// Writes reports until [`Reports::close`]. Two loops: one prepares a batch while the other waits for its commit.
     pub(crate) async fn run(self, pitwheel: Pitwheel, pool: Pool, streams: SharedStreams, hints: ClaimHints) {
         let writer =
-            Writer { pitwheel, pool, streams, hints, recent: Mutex::default(), locked: Mutex::default() };
+            Writer { pitwheel, pool, streams, hints, settled: Mutex::default(), locked: Mutex::default() };
         let write_all = async || {
             while let Some(batch) = self.queue.next().await {
                 writer.write(batch).await;
@@ -132,9 +132,16 @@ struct Writer {
     pool: Pool,
     streams: SharedStreams,
     hints: ClaimHints,
-    recent: Mutex<RecentClaims>,
+    settled: Mutex<SettledClaims>,
     /// Claims whose jobs were locked when their endings were to be written.
     locked: Mutex<RecentClaims>,
+}
+
+#[derive(Default)]
+struct SettledClaims {
+    being_written: ClaimsBeingWritten,
+    /// What workers settled without a row in the history.
+    recent: RecentClaims,
 }
 
 impl Writer {
@@ -174,10 +181,18 @@ impl Writer {
         attempts: &HashMap<i64, AttemptInfo>,
         emptied: &[i64],
     ) -> Result<Vec<SettleResult>, Error> {
-        let settled = self.pool.run(async |client| settle_with_due(&*client, endings, emptied).await).await?;
-        let (mut results, due) = settled;
+        let claims = || endings.iter().map(|ending| ending.claim);
+        self.settled().being_written.add(claims());
+        let written = self.pool.run(async |client| settle_with_due(&*client, endings, emptied).await).await;
+        let (results, due) = {
+            // From here on, what was written is remembered.
+            let mut settled = self.settled();
+            settled.being_written.remove(claims());
+            let (mut results, due) = written?;
+            settled.recognise(endings, sources, &mut results);
+            (results, due)
+        };
         self.remember_locked(endings, &results);
-        self.recognise(endings, sources, &mut results);
         {
             let mut streams = self.streams.lock();
             let completed = streams.record(endings, sources, &results, attempts);
@@ -214,9 +229,16 @@ impl Writer {
         locked.for_each(|(ending, _)| remembered.add(ending.claim, false));
     }
 
-    /// Remembers what workers settled without a row in the history, and recognises what is repeated.
-    fn recognise(&self, endings: &[Settlement], sources: &[Source], results: &mut [SettleResult]) {
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+    fn settled(&self) -> MutexGuard<'_, SettledClaims> {
+        self.settled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SettledClaims {
+    /// Remembers what workers settled without a row in the history, and recognises what is repeated. A claim that another batch is
+    /// writing may seem lost because of that: it is to be reported again.
+    fn recognise(&mut self, endings: &[Settlement], sources: &[Source], results: &mut [SettleResult]) {
+        let SettledClaims { being_written, recent } = self;
         for ((ending, source), result) in endings.iter().zip(sources).zip(results) {
             match result {
                 SettleResult::Written if *source != Source::Node && !leaves_history(&ending.ending) => {
@@ -225,6 +247,7 @@ impl Writer {
                 SettleResult::Lost if recent.contains(ending.claim, ending.ending.is_done()) => {
                     *result = SettleResult::Already;
                 }
+                SettleResult::Lost if being_written.contains(ending.claim) => *result = SettleResult::Locked,
                 _ => {}
             }
         }

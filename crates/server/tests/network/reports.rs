@@ -1,8 +1,9 @@
 //! Reports whose response is lost, that come late, or that go to another node.
 
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use futures_util::future::try_join_all;
 use pitwheel::State;
 use pitwheel_proto::v1;
@@ -101,6 +102,44 @@ async fn a_report_that_got_no_response_is_recognised_when_repeated_and_changes_n
     let (done, failed) = ((State::Done, 1, 0), (State::Waiting, 1, 1));
     let (buried, snoozed) = ((State::Dead, 1, 1), (State::Waiting, 0, 0));
     assert_eq!(kept.collect::<Vec<_>>(), [done, failed, buried, snoozed]);
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_report_that_is_repeated_while_it_is_written_is_not_lost() -> Result<()> {
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LEASE).await?;
+    db.pitwheel().enqueue_many((0..9).map(work)).await?;
+    let mut stream = node.stream(9).await?;
+    let jobs = stream.jobs_at_least(9).await?;
+    let hour = prost_types::Duration { seconds: 3600, nanos: 0 };
+    let snooze = || vec![result(&jobs[0], Outcome::Snooze(v1::Snooze { delay: Some(hour) }))];
+    // The followers of the others have the key of a job that is not committed. Their endings are written after the first job was put back,
+    // and wait two seconds in all.
+    let mut by_hand = db.client().await?;
+    let lock = by_hand.transaction().await?;
+    lock.execute("select pitwheel.enqueue('next', key => 'key')", &[]).await?;
+    let next = v1::NewJob { kind: "next".into(), key: Some("key".into()), ..v1::NewJob::default() };
+    let complete = v1::Complete { then: vec![next], ..v1::Complete::default() };
+    let complete = |job| result(job, Outcome::Complete(complete.clone()));
+    let results = snooze().into_iter().chain(jobs[1..].iter().map(complete)).collect();
+    let mut client = stream.client.clone();
+    let mut first = pin!(client.report_result(v1::ReportResultRequest { results }));
+    let put_back = wait_until("it is put back", async || Ok(db.count(HELD).await? == 8));
+    tokio::select! {
+        _ = &mut first => bail!("the report was written before it could be repeated"),
+        put_back = put_back => put_back?,
+    }
+    let repeated = v1::ReportResultRequest { results: snooze() };
+    let response = stream.client.report_result(repeated.clone()).await?.into_inner();
+    assert_eq!(response.written, [i32::from(v1::Written::Locked)], "it is to be repeated");
+    let (yes, locked) = (i32::from(v1::Written::Yes), i32::from(v1::Written::Locked));
+    let mut expected = vec![locked; 9];
+    expected[0] = yes;
+    assert_eq!(first.await?.into_inner().written, expected);
+    let response = stream.client.report_result(repeated).await?.into_inner();
+    assert_eq!(response.written, [i32::from(v1::Written::Already)]);
+    lock.rollback().await?;
     node.stop().await
 }
 
