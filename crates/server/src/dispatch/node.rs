@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pitwheel::engine::{
-    Pool, RENEWALS, Registration, Session, lease_limit, maintain, register, workers_of_token,
+    Pool, RENEWALS, Registration, Session, lease_limit, maintain, register, retire, workers_of_token,
 };
 use pitwheel::{Claim, Error, Pitwheel};
 use tokio::sync::{Notify, mpsc};
@@ -20,7 +20,7 @@ use crate::dispatch::heartbeats::{self, Heartbeats};
 use crate::dispatch::hints::{forward_cancels, listen_for_hints};
 use crate::dispatch::reconcile::{self, Reconciler};
 use crate::dispatch::release::Releaser;
-use crate::dispatch::reports::Reports;
+use crate::dispatch::reports::{NotWritten, Reports};
 use crate::dispatch::stream::{StreamMessage, StreamOptions, stream_channel};
 use crate::dispatch::streams::SharedStreams;
 use crate::dispatch::streams::places::Place;
@@ -32,6 +32,9 @@ const CONNECTIONS: usize = 6;
 const LEASE_CONNECTIONS: usize = 2;
 /// For what a lease waits for before it is renewed: whether the worker is the caller's own.
 const OWNER_CONNECTIONS: usize = 1;
+
+/// How long a node that ends writes what is left. The sweep gives back what was not written by then.
+const FINISH_MAX: Duration = Duration::from_secs(10);
 
 pub(crate) struct Node {
     pub(crate) pool: Pool,
@@ -53,6 +56,8 @@ pub(crate) struct Node {
     claims: TaskTracker,
     /// Cancelled when nothing is left to write.
     end: CancellationToken,
+    /// Cancelled when what is left to write is given up.
+    give_up: CancellationToken,
     loops: TaskTracker,
 }
 
@@ -85,12 +90,13 @@ impl Node {
             stop: CancellationToken::new(),
             claims,
             end: end.clone(),
+            give_up: CancellationToken::new(),
             loops: TaskTracker::new(),
         });
         let hints = node.claim_hints.clone();
         node.spawn(hints.clone().run(pool.clone()));
-        let reports = node.reports.clone();
-        node.loops.spawn(reports.run(pitwheel.clone(), pool.clone(), streams.clone(), hints));
+        let writing = node.reports.clone().run(pitwheel.clone(), pool.clone(), streams.clone(), hints);
+        node.loops.spawn(node.give_up.clone().run_until_cancelled_owned(writing));
         node.spawn(heartbeats::run(
             (lease_pool.clone(), pool.clone()),
             streams.clone(),
@@ -154,11 +160,30 @@ impl Node {
         place: Place,
         worker: Registration,
         options: StreamOptions,
-    ) -> Result<(i64, mpsc::Receiver<StreamMessage>), Error> {
+    ) -> Result<(i64, mpsc::Receiver<StreamMessage>), NotWritten> {
         let id = self.pool.run(async |client| register(&client, &worker).await).await?;
-        pitwheel::metrics::expect(&worker.queues, &worker.kinds);
+        let opened = self.open_registered(id, place, worker, options);
+        if opened.is_none() {
+            // It never had a job. If it is not signed off, it is forgotten when its lease expires.
+            self.pool.run(async |client| retire(&client, id).await).await?;
+        }
+        Ok((id, opened.ok_or(NotWritten::Stopping)?))
+    }
+
+    /// `None`: the node has stopped meanwhile, and nothing would end the stream.
+    fn open_registered(
+        &self,
+        id: i64,
+        place: Place,
+        worker: Registration,
+        options: StreamOptions,
+    ) -> Option<mpsc::Receiver<StreamMessage>> {
         let (sender, messages) = stream_channel(worker.slots);
         let mut streams = self.streams.lock();
+        if self.is_stopping() {
+            return None;
+        }
+        pitwheel::metrics::expect(&worker.queues, &worker.kinds);
         let has_queues = !worker.queues.is_empty();
         let (group, is_new) = streams.group(worker.queues, worker.kinds);
         streams.open(id, group.clone(), options, sender);
@@ -173,7 +198,7 @@ impl Node {
                 releaser: self.releaser.clone(),
             }));
         }
-        Ok((id, messages))
+        Some(messages)
     }
 
     /// Gives back claims that were not sent.
@@ -191,12 +216,84 @@ impl Node {
     pub(crate) async fn finish(&self) {
         self.stop();
         self.claims.close();
-        if tokio::time::timeout(self.lease, self.claims.wait()).await.is_err() {
+        let writing = async {
+            self.claims.wait().await;
+            self.end_loops().await;
+        };
+        if tokio::time::timeout(FINISH_MAX, writing).await.is_err() {
             tracing::warn!("the database did not answer: jobs that were not released wait for the sweep");
+            self.give_up.cancel();
+            self.end_loops().await;
         }
+    }
+
+    /// Writes the reports that are queued, and ends every loop.
+    async fn end_loops(&self) {
         self.reports.close();
         self.end.cancel();
         self.loops.close();
         self.loops.wait().await;
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use anyhow::Result;
+    use pitwheel_testkit::{TestDb, wait_until};
+
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(600);
+
+    /// A statement that changes a job has no answer.
+    pub(crate) const SLEEP: &str = "
+        create function sleep() returns trigger language plpgsql as $$ begin perform pg_sleep(120); return new; end $$;
+        create trigger sleep before update on pitwheel.job for each row execute function sleep()";
+
+    pub(crate) fn node(db: &TestDb) -> Result<Arc<Node>> {
+        let tokens = Arc::new(Tokens::new(db.pitwheel().pool_for_loops(1, Duration::MAX)?));
+        Ok(Node::start(db.pitwheel(), &Options { lease: LEASE, ..Options::default() }, tokens)?)
+    }
+
+    /// A worker that gets only jobs that are claimed by their ids.
+    pub(crate) fn worker() -> Registration {
+        Registration {
+            name: "test".to_owned(),
+            lease: LEASE,
+            transport: "grpc",
+            queues: Vec::new(),
+            kinds: vec!["work".to_owned()],
+            slots: 1,
+            token: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stream_whose_worker_was_registered_while_the_node_stopped_is_not_opened() -> Result<()> {
+        let db = TestDb::new().await?;
+        let node = node(&db)?;
+        let place = node.streams.take_place(None).expect("there is room");
+        node.stop();
+        let opened = node.open(place, worker(), StreamOptions::default()).await;
+        assert!(matches!(opened, Err(NotWritten::Stopping)));
+        assert_eq!(node.streams.lock().len(), 0);
+        let alive = "select count(*) from pitwheel.worker where dead_at is null";
+        assert_eq!(db.count(alive).await?, 0, "it was signed off");
+        node.finish().await;
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn a_node_ends_although_the_database_does_not_answer() -> Result<()> {
+        let db = TestDb::new().await?;
+        let node = node(&db)?;
+        db.job().insert().await?;
+        let claimed = db.claim_one().await?;
+        db.client().await?.batch_execute(SLEEP).await?;
+        node.release(vec![claimed.claim]);
+        let sleeping = "select count(*) from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database()";
+        wait_until("it is being released", async || Ok(db.count(sleeping).await? == 1)).await?;
+        tokio::time::timeout(2 * FINISH_MAX, node.finish()).await?;
+        Ok(())
     }
 }

@@ -244,8 +244,7 @@ impl WorkerService for Workers {
             lifetime: Some(lifetime),
             unwritten: unwritten.clone(),
         };
-        let opened = node.open(place, worker, options).await;
-        let (worker_id, messages) = opened.map_err(status)?;
+        let (worker_id, messages) = node.open(place, worker, options).await?;
         let welcome = v1::Welcome {
             worker_id,
             lease: Some(duration(node.lease)),
