@@ -10,10 +10,11 @@ use pitwheel::{Pitwheel, Role};
 use pitwheel_devdb::{Options as ServerOptions, Server};
 use pitwheel_proto::v1;
 use pitwheel_server::Options;
-use pitwheel_testkit::connect;
+use pitwheel_testkit::{connect, work};
+use tokio::time::timeout;
 use tonic::Request;
 
-use crate::support::{Node, Silent, next_welcome, stream_request};
+use crate::support::{Node, Silent, next_welcome, result, stream_request};
 
 /// A database server whose connections a test can silence.
 async fn database() -> Result<(Server, Pitwheel)> {
@@ -21,6 +22,31 @@ async fn database() -> Result<(Server, Pitwheel)> {
     let pitwheel = Pitwheel::connect(&server.url()).await?;
     pitwheel.migrate().await?;
     Ok((server, pitwheel))
+}
+
+/// All connections of the node, as if a firewall had forgotten them. New ones are open.
+#[tokio::test]
+async fn silent_connections_delay_reports_for_seconds_only() -> Result<()> {
+    let (server, pitwheel) = database().await?;
+    let node = Node::start(&pitwheel, Duration::from_secs(600)).await?;
+    let mut stream = node.stream(10).await?;
+    pitwheel.enqueue_many((0..10).map(work)).await?;
+    let jobs = stream.jobs_at_least(10).await?;
+    for job in &jobs[1..] {
+        stream.complete(job).await?;
+    }
+    let silent = Silent::all(&server.url()).await?;
+    let mut client = stream.client.clone();
+    let complete = v1::result::Outcome::Complete(v1::Complete::default());
+    let report = v1::ReportResultRequest { results: vec![result(&jobs[0], complete)] };
+    let reporting = async {
+        while client.report_result(report.clone()).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(100)).await; // between two reports
+        }
+    };
+    timeout(Duration::from_secs(20), reporting).await?;
+    silent.end()?;
+    node.stop().await
 }
 
 /// Its heartbeats go to a node that must read in the database whose worker it is.

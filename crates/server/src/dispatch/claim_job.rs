@@ -1,12 +1,16 @@
 //! Claims one job by its id, for a worker whose stream is open here.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use pitwheel::Error;
-use pitwheel::engine::claim_by_id;
+use pitwheel::engine::{Session, claim_by_id};
 
 use crate::dispatch::node::Node;
 use crate::dispatch::not_claimed::NotClaimed;
+
+/// How long such a claim may take. Others of the group wait for it, and the connection may be broken without notice.
+const CLAIM_MAX: Duration = Duration::from_secs(5);
 
 impl Node {
     /// Claims this job for a worker, also before its time, and sends it. `actor` is the person who asked for it; `None`: the worker.
@@ -37,8 +41,8 @@ impl Node {
             return Ok(Err(problem));
         }
         let kinds = &group.kinds;
-        let claimed =
-            self.pool.run(async |client| claim_by_id(&*client, worker, id, kinds, actor).await).await;
+        let claiming = async |client: Arc<Session>| claim_by_id(&*client, worker, id, kinds, actor).await;
+        let claimed = self.pool.run_within(CLAIM_MAX, claiming).await;
         match claimed {
             Ok(Ok(job)) => {
                 let unsent = self.streams.lock().send(vec![job]);
@@ -60,5 +64,31 @@ impl Node {
                 Err(error)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Result;
+    use pitwheel_testkit::TestDb;
+
+    use super::*;
+    use crate::dispatch::node::tests::{SLEEP, node, worker};
+    use crate::dispatch::stream::StreamOptions;
+
+    #[tokio::test]
+    async fn a_claim_that_has_no_answer_delays_others_for_seconds_only() -> Result<()> {
+        let db = TestDb::new().await?;
+        let node = node(&db)?;
+        let id = db.job().kind("work").insert().await?;
+        let place = node.streams.take_place(None).expect("there is room");
+        let options = StreamOptions { slots: 1, ..StreamOptions::default() };
+        let (worker, _messages) = node.open(place, worker(), options).await?;
+        db.client().await?.batch_execute(SLEEP).await?;
+        let claimed = tokio::time::timeout(3 * CLAIM_MAX, node.claim_job(worker, id, None)).await?;
+        assert!(claimed.is_err(), "whether it was claimed is not known");
+        assert_eq!(node.streams.lock().len(), 0, "the worker opens a new stream");
+        node.finish().await;
+        Ok(())
     }
 }

@@ -1,12 +1,13 @@
 //! Writes the endings that many workers report. A batch is as large as what arrived while the last one was written.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use pitwheel::engine::limits::{BYTES_PER_ENDING, SETTLE_MAX};
 use pitwheel::engine::{
-    AttemptInfo, Batcher, Ending, Linger, Pool, SettleResult, Settlement, Weight, settle_with_due,
-    written_followers,
+    AnswerLimit, AttemptInfo, Batcher, Ending, Linger, Pool, Session, SettleResult, Settlement, Weight,
+    settle_with_due, written_followers,
 };
 use pitwheel::{Claim, Error, History, Pitwheel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -22,6 +23,8 @@ const ENOUGH: usize = 300;
 /// Reports that wait to be written. More callers than this wait until there is room, so that a slow database slows workers down
 /// instead of filling the memory.
 const REPORTS_MAX: usize = 1000;
+/// How long a settle waits for its answer at least. Waits for locks end before.
+const SETTLE_LIMIT: Duration = Duration::from_secs(5);
 
 /// Endings to write together.
 #[derive(Default)]
@@ -111,8 +114,9 @@ impl Reports {
         let writer =
             Writer { pitwheel, pool, streams, hints, settled: Mutex::default(), locked: Mutex::default() };
         let write_all = async || {
+            let mut limit = AnswerLimit::new(SETTLE_LIMIT);
             while let Some(batch) = self.queue.next().await {
-                writer.write(batch).await;
+                writer.write(batch, &mut limit).await;
             }
         };
         tokio::join!(write_all(), write_all());
@@ -146,7 +150,7 @@ struct SettledClaims {
 
 impl Writer {
     /// Writes reports together.
-    async fn write(&self, mut batch: Vec<Report>) {
+    async fn write(&self, mut batch: Vec<Report>, limit: &mut AnswerLimit) {
         let attempts: HashMap<i64, AttemptInfo> =
             batch.iter_mut().flat_map(|report| std::mem::take(&mut report.attempts)).collect();
         let emptied = self.streams.lock().take_emptied();
@@ -154,7 +158,7 @@ impl Writer {
             batch.iter().flat_map(|report| report.endings.iter().cloned()).collect();
         self.forget_ctids(&mut together);
         let sources: Vec<Source> = batch.iter().flat_map(|report| report.sources.iter().copied()).collect();
-        match self.write_endings(&together, &sources, &attempts, &emptied).await {
+        match self.write_endings(&together, &sources, &attempts, &emptied, limit).await {
             Ok(results) => {
                 let mut results = results.into_iter();
                 for report in batch {
@@ -180,10 +184,11 @@ impl Writer {
         sources: &[Source],
         attempts: &HashMap<i64, AttemptInfo>,
         emptied: &[i64],
+        limit: &mut AnswerLimit,
     ) -> Result<Vec<SettleResult>, Error> {
         let claims = || endings.iter().map(|ending| ending.claim);
         self.settled().being_written.add(claims());
-        let written = self.pool.run(async |client| settle_with_due(&*client, endings, emptied).await).await;
+        let written = self.settle(endings, emptied, limit).await;
         let (results, due) = {
             // From here on, what was written is remembered.
             let mut settled = self.settled();
@@ -214,6 +219,23 @@ impl Writer {
         self.pitwheel.hint_followers(written_followers(endings, &results)).await;
         self.pitwheel.hint_due(&due).await;
         Ok(results)
+    }
+
+    /// A connection that is broken without notice delays the reports for seconds only: their workers repeat them.
+    async fn settle(
+        &self,
+        endings: &[Settlement],
+        emptied: &[i64],
+        limit: &mut AnswerLimit,
+    ) -> Result<(Vec<SettleResult>, BTreeSet<String>), Error> {
+        let settling = async |client: Arc<Session>| settle_with_due(&*client, endings, emptied).await;
+        let begun = Instant::now();
+        let settled = self.pool.run_within(limit.get(), settling).await;
+        match &settled {
+            Ok(_) => limit.answered(begun.elapsed()),
+            Err(_) => limit.failed(limit.get()),
+        }
+        settled
     }
 
     /// Endings that are reported again because their jobs were locked must not wait for these locks once more.
