@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pitwheel::Claim;
-use pitwheel::engine::{Pool, Session, SettleResult, cancel_requests, heartbeat, held, retire};
+use pitwheel::engine::{Pool, Session, cancel_requests, heartbeat};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::dispatch::reports::{NotWritten, Reports};
+use crate::dispatch::reports::NotWritten;
 use crate::dispatch::streams::SharedStreams;
 use crate::limits::STREAMS_MAX;
 
@@ -126,33 +126,4 @@ async fn cancelled(pool: &Pool, alive: &HashSet<i64>) -> HashMap<i64, Vec<Claim>
         cancelled.entry(worker).or_default().push(claim);
     }
     cancelled
-}
-
-/// Settles what a worker left when its stream ended. `running` is what it still runs: every other claim never reached it
-/// and is released. If nothing runs any more, the worker is retired.
-pub(crate) async fn end_stream(
-    pool: &Pool,
-    reports: &Reports,
-    worker: i64,
-    running: &[Claim],
-) -> Result<(), NotWritten> {
-    let holds = pool.run(async |client| held(&*client, &[worker]).await).await?;
-    let running: HashSet<&Claim> = running.iter().collect();
-    let unreceived: Vec<Claim> = holds
-        .iter()
-        .flat_map(|hold| &hold.claims)
-        .filter(|claim| !running.contains(claim))
-        .copied()
-        .collect();
-    if !unreceived.is_empty() {
-        let results = reports.release(unreceived).await?;
-        // The sweep would count a crash of a job that never started.
-        if results.contains(&SettleResult::Locked) {
-            return Err(NotWritten::Locked);
-        }
-    }
-    if running.is_empty() {
-        pool.run(async |client| retire(&client, worker).await).await?;
-    }
-    Ok(())
 }

@@ -16,6 +16,7 @@ use tokio_util::task::TaskTracker;
 use crate::auth::tokens::Tokens;
 use crate::dispatch::claim_hints::ClaimHints;
 use crate::dispatch::claimer::{self, GroupSink};
+use crate::dispatch::ended::{EndedStreams, Running};
 use crate::dispatch::heartbeats::{self, Heartbeats};
 use crate::dispatch::hints::{forward_cancels, listen_for_hints};
 use crate::dispatch::reconcile::{self, Reconciler};
@@ -33,6 +34,8 @@ const LEASE_CONNECTIONS: usize = 2;
 /// For what a lease waits for before it is renewed: whether the worker is the caller's own.
 const OWNER_CONNECTIONS: usize = 1;
 
+/// A heartbeat waits this part of the time between two until what ended streams left is settled.
+const ENDED_PART: u32 = 4;
 /// How long a node that ends writes what is left. The sweep gives back what was not written by then.
 const FINISH_MAX: Duration = Duration::from_secs(10);
 
@@ -45,6 +48,7 @@ pub(crate) struct Node {
     pub(crate) reports: Reports,
     pub(crate) claim_hints: ClaimHints,
     pub(crate) heartbeats: Heartbeats,
+    pub(crate) ended: EndedStreams,
     /// For heartbeats: whose workers they name.
     owner_pool: Pool,
     releaser: Releaser,
@@ -72,6 +76,7 @@ impl Node {
         let pool = pitwheel.pool_for_loops(CONNECTIONS, Duration::MAX)?;
         let pool = pool.sharing_with(&lease_pool).sharing_with(&owner_pool);
         let (lease, keep_history) = (options.lease, options.keep_history);
+        let heartbeat_every = lease / RENEWALS;
         let (streams, claims) = (SharedStreams::default(), TaskTracker::new());
         let reports = Reports::new();
         let (heartbeats, heartbeat_queue) = Heartbeats::new();
@@ -82,6 +87,14 @@ impl Node {
             serves_workers: options.serve_workers,
             streams: streams.clone(),
             releaser: Releaser::new(reports.clone(), claims.clone(), end.clone()),
+            ended: EndedStreams {
+                pool: pool.clone(),
+                reports: reports.clone(),
+                tasks: claims.clone(),
+                end: end.clone(),
+                wait_max: heartbeat_every / ENDED_PART,
+                unsettled: Arc::default(),
+            },
             reports,
             claim_hints: ClaimHints::default(),
             heartbeats,
@@ -199,6 +212,16 @@ impl Node {
             }));
         }
         Some(messages)
+    }
+
+    /// Ends streams that their workers report as broken: this node may not have noticed yet and must not send more. Returns whether what
+    /// they left is settled.
+    pub(crate) async fn end_streams(&self, ended: Vec<(i64, Running)>) -> Result<bool, NotWritten> {
+        {
+            let mut streams = self.streams.lock();
+            ended.iter().for_each(|(worker, _)| streams.close(*worker));
+        }
+        self.ended.settle(ended).await
     }
 
     /// Gives back claims that were not sent.

@@ -59,8 +59,10 @@ struct Report {
 pub(crate) enum NotWritten {
     #[error("this node is stopping: use another node")]
     Stopping,
-    #[error("a job of the ended stream is locked by another transaction: repeat the heartbeat")]
-    Locked,
+    #[error(
+        "what an ended stream left is not settled yet, because a job is locked or the database slow: repeat the heartbeat"
+    )]
+    Unsettled,
     #[error(transparent)]
     Failed(Arc<Error>),
 }

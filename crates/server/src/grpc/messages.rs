@@ -9,6 +9,7 @@ use pitwheel::{
 };
 use pitwheel_proto::v1;
 
+use crate::dispatch::ended::Running;
 use crate::limits;
 use crate::views::without_messages;
 
@@ -30,6 +31,15 @@ pub(crate) fn claim(claim: v1::Claim) -> Claim {
 
 pub(crate) fn claim_message(claim: Claim) -> v1::Claim {
     v1::Claim { job_id: claim.id, fence: claim.fence, worker_id: claim.holder }
+}
+
+/// Ended streams by worker, each with what its worker still runs.
+pub(crate) fn ended_streams(ended: Vec<v1::EndedStream>) -> Vec<(i64, Running)> {
+    let ended = ended.into_iter().map(|stream| {
+        let holder = stream.worker_id;
+        (holder, stream.holding.into_iter().map(|held| Claim { holder, ..claim(held) }).collect())
+    });
+    ended.collect()
 }
 
 /// Why a job was not claimed.

@@ -14,7 +14,7 @@ pub(crate) fn status(error: Error) -> Status {
 impl From<NotWritten> for Status {
     fn from(error: NotWritten) -> Status {
         match error {
-            NotWritten::Stopping | NotWritten::Locked => Status::unavailable(error.to_string()),
+            NotWritten::Stopping | NotWritten::Unsettled => Status::unavailable(error.to_string()),
             NotWritten::Failed(error) => Problem::from(&*error).into(),
         }
     }

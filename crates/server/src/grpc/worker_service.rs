@@ -15,7 +15,7 @@ use pitwheel_proto::v1::worker_service_server::WorkerService;
 use tonic::{Request, Response, Status};
 
 use crate::auth::caller::{Caller, Permission};
-use crate::dispatch::heartbeats;
+use crate::dispatch::ended::Running;
 use crate::dispatch::node::Node;
 use crate::dispatch::not_claimed::NotClaimed;
 use crate::dispatch::reports::{Endings, NotWritten};
@@ -23,7 +23,7 @@ use crate::dispatch::source::Source;
 use crate::dispatch::stream::StreamOptions;
 use crate::dispatch::streams::places::{Full, Place};
 use crate::grpc::job_stream::JobStream;
-use crate::grpc::messages::{claim, claim_message, claim_refused, duration};
+use crate::grpc::messages::{claim_message, claim_refused, duration, ended_streams};
 use crate::grpc::results::{self, Reported, Write};
 use crate::grpc::status::status;
 use crate::limits;
@@ -152,19 +152,6 @@ impl Workers {
         Ok(of_others)
     }
 
-    /// Ends streams that their worker reports as broken. This node may not have noticed yet and must not send more.
-    async fn end_streams(&self, ended: Vec<v1::EndedStream>) -> Result<(), NotWritten> {
-        for stream in ended {
-            self.node.streams.lock().close(stream.worker_id);
-            let holder = stream.worker_id;
-            let running = stream.holding.into_iter().map(|held| Claim { holder, ..claim(held) });
-            let running: Vec<Claim> = running.collect();
-            let node = &self.node;
-            heartbeats::end_stream(&node.pool, &node.reports, stream.worker_id, &running).await?;
-        }
-        Ok(())
-    }
-
     /// Claims the only job of a new stream. If it is not claimed, the worker ends, and the stream has one message: the reason.
     async fn claim_for_stream(
         &self,
@@ -177,7 +164,7 @@ impl Workers {
             return Ok(stream.boxed());
         }
         drop(stream);
-        heartbeats::end_stream(&self.node.pool, &self.node.reports, worker, &[]).await?;
+        self.node.ended.settle(vec![(worker, Running::new())]).await?;
         match claimed.map_err(status)? {
             Err(NotClaimed::Refused(refusal)) => {
                 let event = Event::ClaimRefused(claim_refused(refusal));
@@ -267,6 +254,7 @@ impl WorkerService for Workers {
         let caller = Caller::of(&request)?;
         caller.check(Permission::Work)?;
         let v1::HeartbeatRequest { worker_ids: mut workers, mut ended } = request.into_inner();
+        let renews = !workers.is_empty();
         workers.extend(ended.iter().map(|stream| stream.worker_id));
         limits::report("workers", workers.len()).map_err(status)?;
         let own = async |token: i64, workers: &[i64]| self.node.renewable(token, workers).await;
@@ -276,7 +264,10 @@ impl WorkerService for Workers {
         let mut renewal = self.node.heartbeats.renew(workers).await?;
         // A caller learns nothing about the workers of other tokens, not even whether they exist.
         renewal.dead.extend(&of_others);
-        self.end_streams(ended).await?;
+        // Who renews leases must learn it. Who does not can repeat the call.
+        if !self.node.end_streams(ended_streams(ended)).await? && !renews {
+            return Err(NotWritten::Unsettled.into());
+        }
         Ok(Response::new(v1::HeartbeatResponse {
             cancelled: renewal.cancelled.into_iter().map(claim_message).collect(),
             dead_worker_ids: renewal.dead,

@@ -147,6 +147,43 @@ async fn a_stream_that_its_worker_reports_as_ended_is_sent_nothing_more() -> Res
 }
 
 #[tokio::test]
+async fn a_locked_job_of_an_ended_stream_delays_neither_the_heartbeat_nor_other_ended_streams() -> Result<()>
+{
+    let db = TestDb::new().await?;
+    let node = Node::start(db.pitwheel(), LONG_LEASE).await?;
+    let (mut ended, mut jobs) = (Vec::new(), Vec::new());
+    for n in 0..2 {
+        let mut stream = node.stream(1).await?;
+        db.pitwheel().enqueue(work(n)).await?;
+        jobs.push(stream.jobs().await?.remove(0));
+        ended.push(stream);
+    }
+    let mut next = node.stream(1).await?;
+    let mut by_hand = db.client().await?;
+    let lock = by_hand.transaction().await?;
+    lock.execute("select from pitwheel.job where id = $1 for update", &[&jobs[0].job_id]).await?;
+    // As if these jobs had never reached the worker.
+    let of = |stream: &WorkerStream| v1::EndedStream { worker_id: stream.worker_id, holding: Vec::new() };
+    let heartbeat =
+        v1::HeartbeatRequest { worker_ids: vec![next.worker_id], ended: ended.iter().map(of).collect() };
+    let response = next.client.heartbeat(heartbeat).await?.into_inner();
+    assert!(response.dead_worker_ids.is_empty());
+    let again = next.jobs().await?.remove(0);
+    assert_eq!(again.job_id, jobs[1].job_id, "the job of the second stream was released");
+    assert_eq!(next.complete(&again).await?, v1::Written::Yes);
+    lock.rollback().await?;
+    // The worker does not name the first stream again.
+    let again = next.jobs().await?.remove(0);
+    assert_eq!((again.job_id, again.attempt), (jobs[0].job_id, 1), "no crash is counted");
+    wait_until("both workers are signed off", async || {
+        Ok(db.count("select count(*) from pitwheel.worker where dead_at is null").await? == 1)
+    })
+    .await?;
+    assert_eq!(db.count("select max(crashes)::bigint from pitwheel.job").await?, 0);
+    node.stop().await
+}
+
+#[tokio::test]
 async fn a_node_that_stops_closes_connections_that_are_still_open() -> Result<()> {
     let db = TestDb::new().await?;
     let node = Node::start(db.pitwheel(), LEASE).await?;
