@@ -34,6 +34,10 @@ const LEASE_CONNECTIONS: usize = 2;
 /// For what a lease waits for before it is renewed: whether the worker is the caller's own.
 const OWNER_CONNECTIONS: usize = 1;
 
+/// For the hints after reports: reports must not wait for callers of the API.
+const HINT_CONNECTIONS: usize = 1;
+/// A hint that takes longer is given up: polling finds every job without it.
+const HINT_MAX: Duration = Duration::from_secs(2);
 /// A heartbeat waits this part of the time between two until what ended streams left is settled.
 const ENDED_PART: u32 = 4;
 /// How long a node that ends writes what is left. The sweep gives back what was not written by then.
@@ -108,7 +112,8 @@ impl Node {
         });
         let hints = node.claim_hints.clone();
         node.spawn(hints.clone().run(pool.clone()));
-        let writing = node.reports.clone().run(pitwheel.clone(), pool.clone(), streams.clone(), hints);
+        let hinting = pitwheel.for_probes(HINT_CONNECTIONS, HINT_MAX)?;
+        let writing = node.reports.clone().run(hinting, pool.clone(), streams.clone(), hints);
         node.loops.spawn(node.give_up.clone().run_until_cancelled_owned(writing));
         node.spawn(heartbeats::run(
             (lease_pool.clone(), pool.clone()),

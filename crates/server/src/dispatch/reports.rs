@@ -111,7 +111,8 @@ impl Reports {
         self.queue.close();
     }
 
-    /// Writes reports until [`Reports::close`]. Two loops: one prepares a batch while the other waits for its commit.
+    /// Writes reports until [`Reports::close`]. Two loops: one prepares a batch while the other waits for its commit. `pitwheel` sends hints
+    /// that jobs are due.
     pub(crate) async fn run(self, pitwheel: Pitwheel, pool: Pool, streams: SharedStreams, hints: ClaimHints) {
         let writer =
             Writer { pitwheel, pool, streams, hints, settled: Mutex::default(), locked: Mutex::default() };
