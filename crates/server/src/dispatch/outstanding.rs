@@ -1,6 +1,6 @@
 //! Jobs that were sent to workers of this node and have not ended yet.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use pitwheel::engine::{AttemptInfo, Claimed, Ctid, Ending, SettleResult, Settlement};
@@ -14,8 +14,10 @@ pub(crate) struct Outstanding {
     /// By job and fence: a job that was settled through another node may be sent again before this node knows. Not by holder,
     /// because a worker need not name itself in its report.
     jobs: HashMap<(i64, i64), ClaimedJob>,
-    /// By hold id.
-    holds: HashMap<i64, HoldCount>,
+    /// How many jobs each hold has, by hold id.
+    holds: HashMap<i64, usize>,
+    /// What each worker has, by worker id. A node may have thousands of workers: none is looked for among the jobs of all.
+    workers: HashMap<i64, OfWorker>,
     /// Holds of which every job has ended: the next write deletes them.
     emptied: Vec<i64>,
     /// What is no longer among the jobs, and may still be reported.
@@ -56,9 +58,11 @@ impl ClaimedJob {
     }
 }
 
-struct HoldCount {
-    worker: i64,
-    jobs: usize,
+#[derive(Default)]
+struct OfWorker {
+    /// By job and fence.
+    jobs: HashSet<(i64, i64)>,
+    holds: HashSet<i64>,
 }
 
 impl Outstanding {
@@ -73,8 +77,12 @@ impl Outstanding {
             in_lane: job.lane.is_some(),
             recurrence: job.recurrence.clone(),
         };
-        self.holds.entry(job.hold).or_insert(HoldCount { worker: job.claim.holder, jobs: 0 }).jobs += 1;
-        self.jobs.insert((job.claim.id, job.claim.fence), claimed);
+        let key = (job.claim.id, job.claim.fence);
+        let worker = self.workers.entry(job.claim.holder).or_default();
+        worker.jobs.insert(key);
+        worker.holds.insert(job.hold);
+        *self.holds.entry(job.hold).or_default() += 1;
+        self.jobs.insert(key, claimed);
     }
 
     pub(crate) fn get(&self, claim: Claim) -> Option<&ClaimedJob> {
@@ -120,12 +128,24 @@ impl Outstanding {
 
     fn take(&mut self, claim: Claim) -> Option<ClaimedJob> {
         self.get(claim)?;
-        let job = self.jobs.remove(&(claim.id, claim.fence))?;
-        if let Some(count) = self.holds.get_mut(&job.hold) {
-            count.jobs -= 1;
-            if count.jobs == 0 {
-                self.holds.remove(&job.hold);
-                self.emptied.push(job.hold);
+        let key = (claim.id, claim.fence);
+        let job = self.jobs.remove(&key)?;
+        let count = self.holds.get_mut(&job.hold);
+        let is_emptied = count.is_some_and(|count| {
+            *count -= 1;
+            *count == 0
+        });
+        if is_emptied {
+            self.holds.remove(&job.hold);
+            self.emptied.push(job.hold);
+        }
+        if let Some(worker) = self.workers.get_mut(&job.worker) {
+            worker.jobs.remove(&key);
+            if is_emptied {
+                worker.holds.remove(&job.hold);
+            }
+            if worker.jobs.is_empty() {
+                self.workers.remove(&job.worker);
             }
         }
         Some(job)
@@ -133,29 +153,33 @@ impl Outstanding {
 
     /// The worker's stream is closed. What it holds stays its own, in the database.
     pub(crate) fn forget_worker(&mut self, worker: i64) {
-        self.forget(|other| other == worker);
+        let Some(OfWorker { jobs, holds }) = self.workers.remove(&worker) else { return };
+        for (id, fence) in jobs {
+            if let Some(job) = self.jobs.remove(&(id, fence)) {
+                self.unreported.add(Claim { id, fence, holder: worker }, job.since, job.record);
+            }
+        }
+        for hold in holds {
+            self.holds.remove(&hold);
+        }
     }
 
     /// Every stream is closed.
     pub(crate) fn forget_all(&mut self) {
-        self.forget(|_| true);
+        let workers: Vec<i64> = self.workers.keys().copied().collect();
+        workers.into_iter().for_each(|worker| self.forget_worker(worker));
         self.emptied.clear();
     }
 
-    fn forget(&mut self, is_closed: impl Fn(i64) -> bool) {
-        for ((id, fence), job) in self.jobs.extract_if(|_, job| is_closed(job.worker)) {
-            self.unreported.add(Claim { id, fence, holder: job.worker }, job.since, job.record);
-        }
-        self.holds.retain(|_, hold| !is_closed(hold.worker));
-    }
-
     pub(crate) fn claims_of(&self, workers: &[i64]) -> Vec<Claim> {
-        let sent = self.jobs.iter().filter(|(_, job)| workers.contains(&job.worker));
-        sent.map(|(&(id, fence), job)| Claim { id, fence, holder: job.worker }).collect()
+        let had = workers.iter().filter_map(|worker| Some((*worker, self.workers.get(worker)?)));
+        let claims = had
+            .flat_map(|(holder, had)| had.jobs.iter().map(move |&(id, fence)| Claim { id, fence, holder }));
+        claims.collect()
     }
 
-    pub(crate) fn holds_of(&self, worker: i64) -> Vec<i64> {
-        self.holds.iter().filter(|(_, hold)| hold.worker == worker).map(|(id, _)| *id).collect()
+    pub(crate) fn holds_of(&self, worker: i64) -> impl Iterator<Item = i64> {
+        self.workers.get(&worker).into_iter().flat_map(|worker| &worker.holds).copied()
     }
 
     /// The database has these holds, and nothing in them.

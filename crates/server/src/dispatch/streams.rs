@@ -337,6 +337,7 @@ impl Streams {
             let ended = self.outstanding.remove_unreported(*claim);
             self.free(ended);
         }
+        let workers: HashSet<&i64> = workers.iter().collect();
         let is_empty = |hold: &&Hold| workers.contains(&hold.worker) && hold.claims.is_empty();
         self.outstanding.add_emptied(held.iter().filter(is_empty).map(|hold| hold.id));
     }

@@ -1,5 +1,6 @@
 mod alone;
 mod bytes;
+mod many;
 
 use std::collections::VecDeque;
 use std::task::Waker;
