@@ -205,6 +205,9 @@ impl Server {
             traces::enable();
         }
         let node = Node::start(&pitwheel, &options, authentication.tokens.clone())?;
+        if !only_probes {
+            node.prepare_history().await;
+        }
         let watch = Arc::new(Watch::default());
         let background = Background::default();
         let tasks = background.tasks();

@@ -120,3 +120,21 @@ async fn a_job_that_no_live_worker_takes_stays_and_shows_as_such() -> Result<()>
     running.stop().await?;
     node.stop().await
 }
+
+#[tokio::test]
+async fn the_partitions_of_the_history_exist_when_a_node_without_workers_serves() -> Result<()> {
+    let db = TestDb::new().await?;
+    let days = "select count(*) from pg_class where relname ~ '^job_history_[0-9]{8}$' and relkind = 'r'";
+    assert_eq!(db.count(days).await?, 8, "today and the coming week");
+    let drop_all = "do $$ declare day regclass; begin
+        for day in select oid from pg_class where relname ~ '^job_history_[0-9]{8}$' and relkind = 'r' loop
+            execute format('drop table %s', day);
+        end loop;
+    end $$";
+    db.client().await?.batch_execute(drop_all).await?;
+    assert_eq!(db.count(days).await?, 0);
+    let node = quiet_node(&db, Duration::from_secs(30)).await?;
+    assert_eq!(Http::new(node.address).get("/healthz").await?.status, 200);
+    assert_eq!(db.count(days).await?, 8);
+    node.stop().await
+}

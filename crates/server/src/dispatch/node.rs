@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pitwheel::engine::{
-    Pool, RENEWALS, Registration, Session, lease_limit, maintain, register, retire, workers_of_token,
+    Pool, RENEWALS, Registration, Session, lease_limit, maintain, prepare_history, register, retire,
+    workers_of_token,
 };
 use pitwheel::{Claim, Error, Pitwheel};
 use tokio::sync::{Notify, mpsc};
@@ -38,6 +39,8 @@ const OWNER_CONNECTIONS: usize = 1;
 const HINT_CONNECTIONS: usize = 1;
 /// A hint that takes longer is given up: polling finds every job without it.
 const HINT_MAX: Duration = Duration::from_secs(2);
+/// A start does not wait longer for partitions. They exist already, but for the first start in a week.
+const PREPARE_MAX: Duration = Duration::from_secs(5);
 /// A heartbeat waits this part of the time between two until what ended streams left is settled.
 const ENDED_PART: u32 = 4;
 /// How long a node that ends writes what is left. The sweep gives back what was not written by then.
@@ -135,6 +138,16 @@ impl Node {
         let name = node.name.clone();
         node.spawn(async move { maintain((&pool, &lease_pool), &name, lease, keep_history, &end).await });
         Ok(node)
+    }
+
+    /// Creates the partitions of the history, before the first report is written: the partition of a day cannot be created any more when
+    /// the default partition has rows of that day.
+    pub(crate) async fn prepare_history(&self) {
+        let preparing = async |client: Arc<Session>| prepare_history(&*client).await;
+        if let Err(error) = self.pool.run_within(PREPARE_MAX, preparing).await {
+            // The maintenance of any node tries it again.
+            tracing::warn!(%error, "cannot create the partitions of the history");
+        }
     }
 
     /// Runs a loop until the end of the node.
