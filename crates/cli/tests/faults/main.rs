@@ -63,7 +63,7 @@ async fn pinned_horizon(fleet: &mut Fleet) -> Result<()> {
     fleet.judge("a pinned snapshot", before, during).await
 }
 
-/// Jobs that nobody has seen, whose rows and index entries stay behind the snapshot.
+/// Jobs that are inserted and deleted in one transaction: their rows and index entries stay behind the snapshot.
 const DEAD_ROWS: &str = "begin;
     insert into pitwheel.job (kind, payload, queue, run_at, enqueued_at, priority, max_attempts)
     select 'nap', '{}', case when n % 2 = 0 then 'default' else 'wire' end, now(), now(), 0, 1 from generate_series(1, 100000) as n;

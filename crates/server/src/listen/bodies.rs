@@ -247,7 +247,7 @@ mod tests {
     #[tokio::test]
     async fn bodies_that_would_wait_are_refused_at_once_when_many_wait() {
         const WINDOW: usize = STREAM_WINDOW as usize;
-        // A length that only the message itself states binds nobody.
+        // A message may be longer than it says in its own head.
         for (declared, sent_max) in
             [(Some(WINDOW / 2), WINDOW / 2), (Some(2 * WINDOW), WINDOW), (None, WINDOW)]
         {
